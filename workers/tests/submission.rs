@@ -434,7 +434,7 @@ fn a_balanced_pos_weight_is_that_of_the_training_samples_and_needs_both_answers(
 }
 
 #[test]
-fn an_f1_score_is_monitored_only_where_it_is_counted_table() {
+fn a_score_of_classes_is_monitored_only_where_it_is_counted_table() {
     let folder = Folder::new();
     let (classes, labels) = (Loss::SoftmaxCrossEntropy, Loss::BinaryCrossEntropy);
     let cases = [
@@ -452,6 +452,8 @@ fn an_f1_score_is_monitored_only_where_it_is_counted_table() {
             Monitor::PositiveF1,
             "positive-f1, which needs two classes, or one label",
         ),
+        (classes, "1,2,0\n3,4,1\n5,6,2\n7,8,0\n", Monitor::MacroRecall, ""),
+        (labels, "1,2,0,1,1\n3,4,1,0,0\n", Monitor::PositivePrecision, "positive-precision, which needs two"),
         (
             Loss::MeanSquaredError,
             "1,2,0,1,1\n3,4,1,0,0\n",

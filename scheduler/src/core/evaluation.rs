@@ -69,14 +69,30 @@ impl ClassCount {
     }
 
     /// The harmonic mean of precision and recall; `None` where the class was neither there nor predicted.
-    fn f1(&self) -> Option<f64> {
+    pub fn f1(&self) -> Option<f64> {
         let all = self.labels.saturating_add(self.predicted);
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
     }
 
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` if none was.
-    pub fn macro_f1(classes: &[Self]) -> Option<f64> {
-        let scores: Vec<f64> = classes.iter().filter_map(Self::f1).collect();
+    /// A score of a class that was there or predicted: 0 where such a one has none, as scikit-learn has it.
+    fn score(&self, of: fn(&Self) -> Option<f64>) -> Option<f64> {
+        (self.labels > 0 || self.predicted > 0).then(|| of(self).unwrap_or(0.0))
+    }
+
+    /// Of a label that may be there or not, the other of the two classes: where it is not. `all` are the answers.
+    #[must_use]
+    pub fn absent(&self, all: u64) -> Self {
+        let neither = all.saturating_add(self.right);
+        Self {
+            labels: all.saturating_sub(self.labels),
+            predicted: all.saturating_sub(self.predicted),
+            right: neither.saturating_sub(self.labels.saturating_add(self.predicted)),
+        }
+    }
+
+    /// Mean of a score over the classes that were there or predicted, 0 to 1; `None` if none was.
+    pub fn macro_mean(classes: &[Self], of: fn(&Self) -> Option<f64>) -> Option<f64> {
+        let scores: Vec<f64> = classes.iter().filter_map(|class| class.score(of)).collect();
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
     }
 }
@@ -143,11 +159,19 @@ impl EvaluationSums {
         }
     }
 
-    /// F1 score of the second one of two classes, or of the only one that is there or not.
-    fn positive_f1(&self) -> Option<f64> {
+    /// What means are made of: of a single label whether it is there and whether it is not, as scikit-learn has it.
+    fn all_classes(&self) -> Vec<ClassCount> {
         match self.classes.as_slice() {
-            [only] if self.of_labels => only.f1(),
-            [_, positive] if !self.of_labels => positive.f1(),
+            [only] if self.of_labels => vec![only.absent(self.predictions as u64), *only],
+            all => all.to_vec(),
+        }
+    }
+
+    /// The second one of two classes, or the only one that is there or not.
+    fn positive(&self) -> Option<&ClassCount> {
+        match self.classes.as_slice() {
+            [only] if self.of_labels => Some(only),
+            [_, positive] if !self.of_labels => Some(positive),
             _ => None,
         }
     }
@@ -159,13 +183,23 @@ impl EvaluationSums {
         let share = |correct: &f64| {
             (self.predictions > 0.0 && !self.loss.is_nan()).then_some(correct / self.predictions)
         };
+        type Score = fn(&ClassCount) -> Option<f64>;
+        let has_come_to_nothing = self.loss.is_nan();
+        let classes = self.all_classes();
+        let all = |of: Score| ClassCount::macro_mean(&classes, of).filter(|_| !has_come_to_nothing);
+        let positive =
+            |of: Score| self.positive().and_then(|class| class.score(of)).filter(|_| !has_come_to_nothing);
         Evaluation {
             loss: mean(self.loss),
             accuracy: self.correct.as_ref().and_then(share),
             top_k_accuracy: self.correct_top.as_ref().and_then(share),
             perplexity: self.log_perplexity.filter(|_| self.weight > 0.0).map(|sum| mean(sum).exp()),
-            macro_f1: ClassCount::macro_f1(&self.classes).filter(|_| !self.loss.is_nan()),
-            positive_f1: self.positive_f1().filter(|_| !self.loss.is_nan()),
+            macro_f1: all(ClassCount::f1),
+            macro_precision: all(ClassCount::precision),
+            macro_recall: all(ClassCount::recall),
+            positive_f1: positive(ClassCount::f1),
+            positive_precision: positive(ClassCount::precision),
+            positive_recall: positive(ClassCount::recall),
             samples: self.samples,
         }
     }
@@ -189,9 +223,21 @@ pub struct Evaluation {
     /// Mean of the F1 scores of the classes that were there or predicted.
     #[serde(default, with = "json_number::option")]
     pub macro_f1: Option<f64>,
+    /// Mean of the precision of these classes; one that was never predicted counts as 0.
+    #[serde(default, with = "json_number::option")]
+    pub macro_precision: Option<f64>,
+    /// Mean of the recall of these classes; one that was never there counts as 0.
+    #[serde(default, with = "json_number::option")]
+    pub macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes.
     #[serde(default, with = "json_number::option")]
     pub positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 if it was there and never predicted.
+    #[serde(default, with = "json_number::option")]
+    pub positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 if it was predicted and never there.
+    #[serde(default, with = "json_number::option")]
+    pub positive_recall: Option<f64>,
     /// Samples that it was computed on.
     pub samples: u64,
 }
@@ -204,41 +250,38 @@ impl Evaluation {
             Monitor::Loss => Self { loss: figure, ..unknown },
             Monitor::Accuracy => Self { accuracy: Some(figure), ..unknown },
             Monitor::MacroF1 => Self { macro_f1: Some(figure), ..unknown },
+            Monitor::MacroPrecision => Self { macro_precision: Some(figure), ..unknown },
+            Monitor::MacroRecall => Self { macro_recall: Some(figure), ..unknown },
             Monitor::PositiveF1 => Self { positive_f1: Some(figure), ..unknown },
+            Monitor::PositivePrecision => Self { positive_precision: Some(figure), ..unknown },
+            Monitor::PositiveRecall => Self { positive_recall: Some(figure), ..unknown },
         }
     }
 
     /// As summaries and events show it.
     pub fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
-        let [loss, samples, accuracy, top_k_accuracy, perplexity, macro_f1, positive_f1] = match set {
-            EvaluationSet::Test => [
-                "test_loss",
-                "test_samples",
-                "test_accuracy",
-                "test_top_k_accuracy",
-                "test_perplexity",
-                "test_macro_f1",
-                "test_positive_f1",
-            ],
-            EvaluationSet::Validation => [
-                "validation_loss",
-                "validation_samples",
-                "validation_accuracy",
-                "validation_top_k_accuracy",
-                "validation_perplexity",
-                "validation_macro_f1",
-                "validation_positive_f1",
-            ],
+        let name = |[test, validation]: [&'static str; 2]| match set {
+            EvaluationSet::Test => test,
+            EvaluationSet::Validation => validation,
         };
-        let mut fields = vec![(loss, significant(self.loss)), (samples, self.samples.to_string())];
         let metrics = [
-            (accuracy, self.accuracy),
-            (top_k_accuracy, self.top_k_accuracy),
-            (perplexity, self.perplexity),
-            (macro_f1, self.macro_f1),
-            (positive_f1, self.positive_f1),
+            (["test_accuracy", "validation_accuracy"], self.accuracy),
+            (["test_top_k_accuracy", "validation_top_k_accuracy"], self.top_k_accuracy),
+            (["test_perplexity", "validation_perplexity"], self.perplexity),
+            (["test_macro_f1", "validation_macro_f1"], self.macro_f1),
+            (["test_macro_precision", "validation_macro_precision"], self.macro_precision),
+            (["test_macro_recall", "validation_macro_recall"], self.macro_recall),
+            (["test_positive_f1", "validation_positive_f1"], self.positive_f1),
+            (["test_positive_precision", "validation_positive_precision"], self.positive_precision),
+            (["test_positive_recall", "validation_positive_recall"], self.positive_recall),
         ];
-        fields.extend(metrics.into_iter().filter_map(|(name, value)| Some((name, significant(value?)))));
+        let mut fields = vec![
+            (name(["test_loss", "validation_loss"]), significant(self.loss)),
+            (name(["test_samples", "validation_samples"]), self.samples.to_string()),
+        ];
+        fields.extend(
+            metrics.into_iter().filter_map(|(names, value)| Some((name(names), significant(value?)))),
+        );
         fields
     }
 
@@ -248,7 +291,11 @@ impl Evaluation {
             Monitor::Loss => Some(self.loss),
             Monitor::Accuracy => self.accuracy,
             Monitor::MacroF1 => self.macro_f1,
+            Monitor::MacroPrecision => self.macro_precision,
+            Monitor::MacroRecall => self.macro_recall,
             Monitor::PositiveF1 => self.positive_f1,
+            Monitor::PositivePrecision => self.positive_precision,
+            Monitor::PositiveRecall => self.positive_recall,
         };
         figure.filter(|figure| figure.is_finite())
     }
@@ -299,7 +346,7 @@ mod tests {
             ("two classes, two parts", false, &[&[(3, 2, 2), (1, 2, 1)], &[(1, 2, 0), (3, 2, 2)]],  Some((4.0 / 8.0 + 6.0 / 8.0) / 2.0), Some(6.0 / 8.0)),
             ("a worker had none",      false, &[&[(1, 1, 1), (1, 1, 0)], &[]],                      Some(0.5),                           Some(0.0)),
             ("a class never comes",    false, &[&[(2, 2, 2), (0, 0, 0), (1, 1, 1)]],                Some(1.0),                           None),
-            ("one label",              true,  &[&[(4, 2, 2)], &[(0, 2, 0)]],                        Some(0.5),                           Some(0.5)),
+            ("one label of 5 + 5",     true,  &[&[(4, 2, 2)], &[(0, 2, 0)]],                        Some((4.0 / 8.0 + 8.0 / 12.0) / 2.0), Some(4.0 / 8.0)),
             ("two labels",             true,  &[&[(1, 1, 1), (2, 2, 1)]],                           Some(0.75),                          None),
             ("no classes",             false, &[&[]],                                               None,                                None),
         ];
@@ -307,12 +354,37 @@ mod tests {
             let sums = parts.iter().fold(EvaluationSums::default(), |all, part| {
                 let count = |&(labels, predicted, right)| ClassCount { labels, predicted, right };
                 let classes = part.iter().map(count).collect();
-                all.plus(&EvaluationSums { classes, of_labels, ..EvaluationSums::default() })
+                let predictions = 5.0;
+                all.plus(&EvaluationSums { classes, of_labels, predictions, ..EvaluationSums::default() })
             });
             let got = sums.mean();
             assert_eq!((got.macro_f1, got.positive_f1), (macro_f1, positive_f1), "{name}");
             let lost = EvaluationSums { loss: f64::NAN, ..sums }.mean();
             assert_eq!((lost.macro_f1, lost.positive_f1), (None, None), "{name}");
+        }
+    }
+
+    #[test]
+    fn precision_and_recall_are_those_of_scikit_learn_table() {
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        // Labels, predictions and right ones of each class; precision and recall of all and of the positive class.
+        let cases: [(&str, &[(u64, u64, u64)], [Option<f64>; 2], [Option<f64>; 2]); 5] = [
+            ("two classes",           &[(3, 4, 2), (5, 4, 3)],            [Some((0.5 + 0.75) / 2.0), Some((2.0 / 3.0 + 0.6) / 2.0)], [Some(0.75), Some(0.6)]),
+            ("one is never predicted",&[(3, 4, 3), (1, 0, 0)],            [Some(0.75 / 2.0), Some(0.5)],                             [Some(0.0), Some(0.0)]),
+            ("one is never there",    &[(4, 3, 3), (0, 1, 0)],            [Some(0.5), Some(0.75 / 2.0)],                             [Some(0.0), Some(0.0)]),
+            ("neither",               &[(4, 4, 4), (0, 0, 0)],            [Some(1.0), Some(1.0)],                                    [None, None]),
+            ("three classes",         &[(1, 1, 1), (1, 2, 1), (1, 0, 0)], [Some(0.5), Some(2.0 / 3.0)],                              [None, None]),
+        ];
+        for (name, counts, of_all, of_positive) in cases {
+            let count = |&(labels, predicted, right)| ClassCount { labels, predicted, right };
+            let classes = counts.iter().map(count).collect();
+            let got = EvaluationSums { classes, ..EvaluationSums::default() }.mean();
+            assert_eq!([got.macro_precision, got.macro_recall], of_all, "{name}");
+            assert_eq!([got.positive_precision, got.positive_recall], of_positive, "{name}");
+            let fields = got.fields(EvaluationSet::Validation);
+            let told = |name: &str| fields.iter().any(|(field, _)| *field == name);
+            assert_eq!(told("validation_positive_recall"), of_positive[1].is_some(), "{name}");
         }
     }
 

@@ -39,8 +39,16 @@ pub enum Monitor {
     Accuracy,
     /// The mean of the F1 scores of all classes; more is better.
     MacroF1,
+    /// The mean of the precision of all classes; more is better.
+    MacroPrecision,
+    /// The mean of the recall of all classes; more is better.
+    MacroRecall,
     /// The F1 score of the positive one of two classes; more is better.
     PositiveF1,
+    /// The precision of the positive one of two classes; more is better.
+    PositivePrecision,
+    /// The recall of the positive one of two classes; more is better.
+    PositiveRecall,
 }
 
 impl Monitor {
@@ -48,7 +56,7 @@ impl Monitor {
     pub fn gain(self, figure: f64, other: f64) -> f64 {
         match self {
             Self::Loss => other - figure,
-            Self::Accuracy | Self::MacroF1 | Self::PositiveF1 => figure - other,
+            _ => figure - other,
         }
     }
 
@@ -58,7 +66,11 @@ impl Monitor {
             Self::Loss => "loss",
             Self::Accuracy => "accuracy",
             Self::MacroF1 => "macro-f1",
+            Self::MacroPrecision => "macro-precision",
+            Self::MacroRecall => "macro-recall",
             Self::PositiveF1 => "positive-f1",
+            Self::PositivePrecision => "positive-precision",
+            Self::PositiveRecall => "positive-recall",
         }
     }
 }

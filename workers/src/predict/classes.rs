@@ -107,9 +107,9 @@ impl ClassFigures {
         share(sum(|class| class.right), sum(|class| class.labels))
     }
 
-    /// Mean of the F1 scores of all classes that are there or were named, 0 to 1; `None` without labels.
-    pub fn macro_f1(&self) -> Option<f64> {
-        ClassCount::macro_f1(&self.classes).filter(|_| !self.is_empty())
+    /// Mean of a score over all classes that are there or were named, 0 to 1; `None` without labels.
+    pub fn macro_mean(&self, of: fn(&ClassCount) -> Option<f64>) -> Option<f64> {
+        ClassCount::macro_mean(&self.classes, of).filter(|_| !self.is_empty())
     }
 
     /// The most frequent mistakes: label, what was named instead, and how often.
@@ -193,7 +193,7 @@ mod tests {
                 pairs.iter().map(|&(label, named)| (label, Some(named))).unzip();
             let mut figures = ClassFigures::new(4, Some(-100));
             figures.add(TensorView::I64 { shape: &[labels.len()], data: &labels }, &named);
-            assert_eq!(figures.macro_f1(), want, "{name}");
+            assert_eq!(figures.macro_mean(ClassCount::f1), want, "{name}");
         }
     }
 

@@ -97,9 +97,13 @@ impl LabelFigures {
         (self.samples > 0).then(|| self.samples_right as f64 / self.samples as f64)
     }
 
-    /// Mean of the F1 scores of all labels that were there or were given, 0 to 1; `None` if none was.
-    pub fn macro_f1(&self) -> Option<f64> {
-        ClassCount::macro_f1(&self.labels)
+    /// Mean of a score over all labels that were there or were given, 0 to 1, of a single label over where it is and where it is not;
+    /// `None` if none was.
+    pub fn macro_mean(&self, of: fn(&ClassCount) -> Option<f64>) -> Option<f64> {
+        match self.labels.as_slice() {
+            [only] => ClassCount::macro_mean(&[only.absent(self.answers), *only], of),
+            all => ClassCount::macro_mean(all, of),
+        }
     }
 
     /// Share of all labels of all samples that were right; a score that is no number is not.
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(counts(&figures), [(2, 2, 1), (2, 2, 2), (3, 2, 2)]);
         assert_eq!(figures.subset_accuracy(), Some(0.25), "the first alone");
         assert_eq!(figures.accuracy(), Some(8.0 / 12.0), "what is no number is not right");
-        assert_eq!(figures.macro_f1(), Some((2.0 / 4.0 + 4.0 / 4.0 + 4.0 / 5.0) / 3.0));
+        assert_eq!(figures.macro_mean(ClassCount::f1), Some((2.0 / 4.0 + 4.0 / 4.0 + 4.0 / 5.0) / 3.0));
         assert_eq!(figures.labels[0].recall(), Some(0.5));
         assert_eq!(figures.labels[0].precision(), Some(0.5));
     }

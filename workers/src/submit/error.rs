@@ -114,7 +114,7 @@ pub enum SubmitError {
     },
     /// What is best could never be said.
     #[error("[E605] node {node} is to monitor {monitor}, which needs {needs}")]
-    NoF1 {
+    NotCounted {
         /// The node that trains.
         node: String,
         /// The figure, as a job file has it.
@@ -224,7 +224,7 @@ impl SubmitError {
             #[cfg(feature = "job-file")]
             Self::Change { .. } => "E369",
             Self::NoAccuracy { .. } => "E374",
-            Self::NoF1 { .. } => "E605",
+            Self::NotCounted { .. } => "E605",
             Self::NoTest { .. } => "E364",
             Self::Classes => "E365",
             Self::AbsentClass { .. } => "E607",
@@ -288,7 +288,7 @@ impl SubmitError {
             Self::NoAccuracy { .. } => {
                 "leave `monitor` out, which then is the loss; losses of classes compute an accuracy".to_owned()
             }
-            Self::NoF1 { .. } => "monitor the `accuracy`, or the loss, by leaving `monitor` out".to_owned(),
+            Self::NotCounted { .. } => "monitor the `accuracy`, or the loss, by leaving `monitor` out".to_owned(),
             Self::NoSuchParameter { .. } => {
                 "`syncline model show FILE` lists the parameters, and says which of them are trained".to_owned()
             }

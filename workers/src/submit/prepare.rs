@@ -143,8 +143,10 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     accuracy: bool,
-    macro_f1: bool,
-    positive_f1: bool,
+    /// F1, precision and recall, as the mean of all classes.
+    of_classes: bool,
+    /// Those of the positive class.
+    of_positive: bool,
 }
 
 impl Measured {
@@ -160,8 +162,8 @@ impl Measured {
         let classes = classes.filter(|classes| *classes <= MOST_COUNTED_CLASSES);
         Self {
             accuracy: graph.has_correct,
-            macro_f1: classes.is_some(),
-            positive_f1: classes == Some(of_two),
+            of_classes: classes.is_some(),
+            of_positive: classes == Some(of_two),
         }
     }
 }
@@ -171,13 +173,15 @@ pub(super) fn check_monitor(node: &str, training: &Training, measured: Measured)
     let node = node.to_owned();
     match monitor {
         Monitor::Accuracy if !measured.accuracy => Err(SubmitError::NoAccuracy { node }),
-        Monitor::MacroF1 if !measured.macro_f1 => {
+        Monitor::MacroF1 | Monitor::MacroPrecision | Monitor::MacroRecall if !measured.of_classes => {
             let needs = "a loss of classes, 1000 at most";
-            Err(SubmitError::NoF1 { node, monitor: monitor.name(), needs })
+            Err(SubmitError::NotCounted { node, monitor: monitor.name(), needs })
         }
-        Monitor::PositiveF1 if !measured.positive_f1 => {
+        Monitor::PositiveF1 | Monitor::PositivePrecision | Monitor::PositiveRecall
+            if !measured.of_positive =>
+        {
             let needs = "two classes, or one label that is there or not";
-            Err(SubmitError::NoF1 { node, monitor: monitor.name(), needs })
+            Err(SubmitError::NotCounted { node, monitor: monitor.name(), needs })
         }
         _ => Ok(()),
     }

@@ -84,9 +84,21 @@ pub struct EvaluationPoint {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub validation_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub validation_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub validation_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub validation_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_recall: Option<f64>,
     /// Mean over the test samples, each by its weight.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -105,9 +117,21 @@ pub struct EvaluationPoint {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub test_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub test_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub test_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub test_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_recall: Option<f64>,
     /// Whether it was the best so far when one asked for it.
     #[serde(default)]
     pub best: bool,
@@ -203,9 +227,21 @@ pub struct JobEvent {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub validation_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub validation_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub validation_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub validation_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_recall: Option<f64>,
     /// Mean over the test samples of an evaluation.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -224,9 +260,21 @@ pub struct JobEvent {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub test_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub test_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub test_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub test_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_recall: Option<f64>,
     /// What the learning rate is since an evaluation has reduced it, behind the warmup.
     #[serde(default)]
     pub learning_rate: Option<f64>,
@@ -278,14 +326,22 @@ pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_
         validation_top_k_accuracy: validation(job.best_top_k_accuracy),
         validation_perplexity: validation(job.best_perplexity),
         validation_macro_f1: validation(job.best_macro_f1),
+        validation_macro_precision: validation(job.best_macro_precision),
+        validation_macro_recall: validation(job.best_macro_recall),
         validation_positive_f1: validation(job.best_positive_f1),
+        validation_positive_precision: validation(job.best_positive_precision),
+        validation_positive_recall: validation(job.best_positive_recall),
         test_loss: test(job.best_loss),
         test_samples: job.test_samples.filter(|_| !validates),
         test_accuracy: test(job.best_accuracy),
         test_top_k_accuracy: test(job.best_top_k_accuracy),
         test_perplexity: test(job.best_perplexity),
         test_macro_f1: test(job.best_macro_f1),
+        test_macro_precision: test(job.best_macro_precision),
+        test_macro_recall: test(job.best_macro_recall),
         test_positive_f1: test(job.best_positive_f1),
+        test_positive_precision: test(job.best_positive_precision),
+        test_positive_recall: test(job.best_positive_recall),
         best: true,
     };
     let place = points.iter().position(|point| point.value.at_ms > at_ms).unwrap_or(points.len());
@@ -371,14 +427,22 @@ mod tests {
             "test_top_k_accuracy",
             "test_perplexity",
             "test_macro_f1",
+            "test_macro_precision",
+            "test_macro_recall",
             "test_positive_f1",
+            "test_positive_precision",
+            "test_positive_recall",
             "validation_loss",
             "validation_samples",
             "validation_accuracy",
             "validation_top_k_accuracy",
             "validation_perplexity",
             "validation_macro_f1",
+            "validation_macro_precision",
+            "validation_macro_recall",
             "validation_positive_f1",
+            "validation_positive_precision",
+            "validation_positive_recall",
         ];
         let of_jobs = ["nodes", "workers", "applied", "barriers", "state", "learning_rate"];
         let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();

@@ -225,9 +225,21 @@ pub struct JobStatus {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub best_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub best_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub best_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub best_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub best_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub best_positive_recall: Option<f64>,
     /// When that was.
     #[serde(default)]
     pub best_ms: Option<u64>,
@@ -264,9 +276,21 @@ pub struct JobStatus {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub validation_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub validation_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub validation_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub validation_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_recall: Option<f64>,
     /// What the newest evaluation measured: of a node `evaluate`, while it trains, or at its end.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -285,9 +309,21 @@ pub struct JobStatus {
     /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
     #[serde(default)]
     pub test_macro_f1: Option<f64>,
+    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
+    #[serde(default)]
+    pub test_macro_precision: Option<f64>,
+    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
+    #[serde(default)]
+    pub test_macro_recall: Option<f64>,
     /// F1 score of the positive one of two classes, 0 to 1.
     #[serde(default)]
     pub test_positive_f1: Option<f64>,
+    /// Precision of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_precision: Option<f64>,
+    /// Recall of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_recall: Option<f64>,
     /// The file that a `snapshot` node wrote, or the last weights of a job that is over.
     #[serde(default)]
     pub snapshot: Option<String>,

@@ -5,33 +5,35 @@ use syncline_scheduler::core::significant;
 
 /// What the newest evaluation on test samples measured.
 pub(super) fn test(job: &JobStatus) -> Option<String> {
-    evaluation([
-        job.test_loss,
-        job.test_accuracy,
-        job.test_macro_f1,
-        job.test_positive_f1,
-        job.test_top_k_accuracy,
-        job.test_perplexity,
-    ])
+    evaluation(
+        [job.test_loss, job.test_accuracy, job.test_top_k_accuracy, job.test_perplexity],
+        [job.test_macro_f1, job.test_macro_precision, job.test_macro_recall],
+        [job.test_positive_f1, job.test_positive_precision, job.test_positive_recall],
+    )
 }
 
 /// What the newest evaluation on validation samples measured.
 pub(super) fn validation(job: &JobStatus) -> Option<String> {
-    evaluation([
-        job.validation_loss,
-        job.validation_accuracy,
-        job.validation_macro_f1,
-        job.validation_positive_f1,
-        job.validation_top_k_accuracy,
-        job.validation_perplexity,
-    ])
+    evaluation(
+        [
+            job.validation_loss,
+            job.validation_accuracy,
+            job.validation_top_k_accuracy,
+            job.validation_perplexity,
+        ],
+        [job.validation_macro_f1, job.validation_macro_precision, job.validation_macro_recall],
+        [job.validation_positive_f1, job.validation_positive_precision, job.validation_positive_recall],
+    )
 }
 
 /// The best evaluation so far, and what becomes of its parameters.
 pub(super) fn best(job: &JobStatus) -> Option<String> {
     let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
-    let (macro_f1, positive_f1) = (job.best_macro_f1, job.best_positive_f1);
-    let figures = evaluation([job.best_loss, job.best_accuracy, macro_f1, positive_f1, None, None])?;
+    let figures = evaluation(
+        [job.best_loss, job.best_accuracy, None, None],
+        [job.best_macro_f1, job.best_macro_precision, job.best_macro_recall],
+        [job.best_positive_f1, job.best_positive_precision, job.best_positive_recall],
+    )?;
     let kept = match (job.handed_on.as_deref(), job.best_checkpoint, &job.best_lost) {
         (Some("best"), ..) => ", handed on".to_owned(),
         (Some(_), _, Some(_)) => "; the last parameters are handed on".to_owned(),
@@ -43,19 +45,34 @@ pub(super) fn best(job: &JobStatus) -> Option<String> {
     Some(format!("{figures} after {samples} samples, by the {monitor}{whose}{kept}"))
 }
 
-/// What an evaluation measured: loss, accuracy, F1 scores of all classes and of the positive one, top-k accuracy and perplexity.
+/// What an evaluation measured: loss, accuracy, top-k accuracy and perplexity; F1, precision and recall of all classes, and of the
+/// positive one.
 fn evaluation(
-    [loss, accuracy, macro_f1, positive_f1, top_k_accuracy, perplexity]: [Option<f64>; 6],
+    [loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4],
+    of_all: [Option<f64>; 3],
+    of_positive: [Option<f64>; 3],
 ) -> Option<String> {
     let share = |name: &str, share: Option<f64>| {
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
     let shares = share("accuracy", accuracy) + &share("top-k accuracy", top_k_accuracy);
-    let score =
-        |name: &str, score: Option<f64>| score.map_or(String::new(), |f1| format!(", {name} {f1:.4}"));
-    let scores = score("macro F1", macro_f1) + &score("F1", positive_f1);
+    let scores = |name: &str, scores: [Option<f64>; 3]| {
+        scores_in_words(scores).map_or(String::new(), |scores| format!(", {name} {scores}"))
+    };
+    let scores = scores("macro F1", of_all) + &scores("F1", of_positive);
     let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
     loss.map(|loss| format!("loss {}{shares}{scores}{perplexity}", significant(loss)))
+}
+
+/// F1, with precision and recall where they are known.
+pub(crate) fn scores_in_words([f1, precision, recall]: [Option<f64>; 3]) -> Option<String> {
+    let f1 = f1?;
+    Some(match (precision, recall) {
+        (Some(precision), Some(recall)) => {
+            format!("{f1:.4} (precision {precision:.4}, recall {recall:.4})")
+        }
+        _ => format!("{f1:.4}"),
+    })
 }
 
 #[cfg(test)]
@@ -82,10 +99,14 @@ mod tests {
         assert!(with(&[("handed_on", "best"), lost[1]]).ends_with(", handed on"));
         let last = with(&[("handed_on", "last"), lost[1]]);
         assert!(last.ends_with("; the last parameters are handed on"), "{last}");
+        let of_all =
+            [("best_macro_f1", "0.25"), ("best_macro_precision", "0.5"), ("best_macro_recall", "0.75")];
         let scored =
-            with(&[("best_accuracy", "0.5"), ("best_macro_f1", "0.25"), ("best_positive_f1", "0.125")]);
+            with(&[&of_all[..], &[("best_accuracy", "0.5"), ("best_positive_f1", "0.125")]].concat());
         assert!(
-            scored.starts_with("loss 0.250000, accuracy 50.00 %, macro F1 0.2500, F1 0.1250 after 640"),
+            scored.starts_with(
+                "loss 0.250000, accuracy 50.00 %, macro F1 0.2500 (precision 0.5000, recall 0.7500), F1 0.1250 after 640"
+            ),
             "{scored}"
         );
         assert_eq!(best(&job(&[("monitor", "test loss"), ("best_samples", "")])), None, "none yet");

@@ -8,7 +8,7 @@ use super::Training;
 use crate::cli::csv_field;
 
 const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
-const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,validation_macro_f1,validation_positive_f1,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity,test_macro_f1,test_positive_f1";
+const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,validation_macro_f1,validation_macro_precision,validation_macro_recall,validation_positive_f1,validation_positive_precision,validation_positive_recall,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity,test_macro_f1,test_macro_precision,test_macro_recall,test_positive_f1,test_positive_precision,test_positive_recall";
 
 /// The loss curves.
 pub(super) fn points(trainings: &[Training]) -> String {
@@ -61,14 +61,22 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
         figure(point.validation_top_k_accuracy),
         figure(point.validation_perplexity),
         figure(point.validation_macro_f1),
+        figure(point.validation_macro_precision),
+        figure(point.validation_macro_recall),
         figure(point.validation_positive_f1),
+        figure(point.validation_positive_precision),
+        figure(point.validation_positive_recall),
         figure(point.test_loss),
         count(point.test_samples),
         figure(point.test_accuracy),
         figure(point.test_top_k_accuracy),
         figure(point.test_perplexity),
         figure(point.test_macro_f1),
+        figure(point.test_macro_precision),
+        figure(point.test_macro_recall),
         figure(point.test_positive_f1),
+        figure(point.test_positive_precision),
+        figure(point.test_positive_recall),
     ]
 }
 

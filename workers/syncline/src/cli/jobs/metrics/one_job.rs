@@ -97,10 +97,14 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
     type Shown = fn(f64) -> String;
     let per_cent: Shown = |share| format!("{:.2} %", share * 100.0);
     let score: Shown = |score| format!("{score:.4}");
-    let metrics: [(&str, Metric, Shown); 5] = [
+    let metrics: [(&str, Metric, Shown); 9] = [
         (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy), per_cent),
         (">macro F1", |point| point.validation_macro_f1.or(point.test_macro_f1), score),
+        (">macro precision", |point| point.validation_macro_precision.or(point.test_macro_precision), score),
+        (">macro recall", |point| point.validation_macro_recall.or(point.test_macro_recall), score),
         (">F1", |point| point.validation_positive_f1.or(point.test_positive_f1), score),
+        (">precision", |point| point.validation_positive_precision.or(point.test_positive_precision), score),
+        (">recall", |point| point.validation_positive_recall.or(point.test_positive_recall), score),
         (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy), per_cent),
         (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity), significant),
     ];

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use syncline_scheduler::core::ClassCount;
-use syncline_scheduler::{core::significant, ids::JobId};
+use syncline_scheduler::{
+    core::{ClassCount, significant},
+    ids::JobId,
+};
 use syncline_workers::predict::{ClassFigures, Figures, LabelFigures, ValueFigures};
 
 use super::{
     table_file::MOST_COLUMNS,
     tables::{self, Counts},
 };
-use crate::cli::one_line;
+use crate::cli::{one_line, scores_in_words};
 
 /// The most frequent mistakes that are shown.
 const MISTAKES_SHOWN: usize = 5;
@@ -28,6 +30,8 @@ pub(super) struct Report {
     loss: Option<f64>,
     accuracy: Option<f64>,
     macro_f1: Option<f64>,
+    macro_precision: Option<f64>,
+    macro_recall: Option<f64>,
     subset_accuracy: Option<f64>,
     top_k_accuracy: Option<f64>,
     perplexity: Option<f64>,
@@ -99,6 +103,10 @@ impl Report {
     ) -> Self {
         let (evaluation, values) = (figures.evaluation.as_ref(), figures.values.as_ref());
         let classes = figures.classes.as_ref().filter(|classes| !classes.is_empty());
+        let macro_mean = |of: fn(&ClassCount) -> Option<f64>| match &figures.labels {
+            Some(labels) => labels.macro_mean(of),
+            None => classes.and_then(|classes| classes.macro_mean(of)),
+        };
         Self {
             job,
             part,
@@ -106,10 +114,9 @@ impl Report {
             samples,
             loss: evaluation.map(|evaluation| evaluation.loss),
             accuracy: evaluation.and_then(|evaluation| evaluation.accuracy),
-            macro_f1: figures
-                .labels
-                .as_ref()
-                .map_or(classes.and_then(ClassFigures::macro_f1), LabelFigures::macro_f1),
+            macro_f1: macro_mean(ClassCount::f1),
+            macro_precision: macro_mean(ClassCount::precision),
+            macro_recall: macro_mean(ClassCount::recall),
             subset_accuracy: figures.labels.as_ref().and_then(LabelFigures::subset_accuracy),
             top_k_accuracy: evaluation.and_then(|evaluation| evaluation.top_k_accuracy),
             perplexity: evaluation.and_then(|evaluation| evaluation.perplexity),
@@ -133,7 +140,7 @@ impl Report {
         let figures = [
             ("loss", self.loss.map(significant)),
             ("accuracy", self.accuracy.map(percent)),
-            ("macro F1", self.macro_f1.map(|score| format!("{score:.4}"))),
+            ("macro F1", scores_in_words([self.macro_f1, self.macro_precision, self.macro_recall])),
             ("subset", self.subset_accuracy.filter(|_| self.labels.len() > 1).map(percent)),
             ("top-k", self.top_k_accuracy.map(percent)),
             ("perplexity", self.perplexity.map(significant)),

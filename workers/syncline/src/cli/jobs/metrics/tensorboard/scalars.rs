@@ -49,13 +49,21 @@ fn evaluation(point: &EvaluationPoint) -> Event {
         ("top_k_accuracy/validation", point.validation_top_k_accuracy),
         ("perplexity/validation", point.validation_perplexity),
         ("macro_f1/validation", point.validation_macro_f1),
+        ("macro_precision/validation", point.validation_macro_precision),
+        ("macro_recall/validation", point.validation_macro_recall),
         ("positive_f1/validation", point.validation_positive_f1),
+        ("positive_precision/validation", point.validation_positive_precision),
+        ("positive_recall/validation", point.validation_positive_recall),
         ("loss/test", point.test_loss),
         ("accuracy/test", point.test_accuracy),
         ("top_k_accuracy/test", point.test_top_k_accuracy),
         ("perplexity/test", point.test_perplexity),
         ("macro_f1/test", point.test_macro_f1),
+        ("macro_precision/test", point.test_macro_precision),
+        ("macro_recall/test", point.test_macro_recall),
         ("positive_f1/test", point.test_positive_f1),
+        ("positive_precision/test", point.test_positive_precision),
+        ("positive_recall/test", point.test_positive_recall),
     ];
     let scalars = all.into_iter().filter_map(|(tag, figure)| Some((tag, figure?))).collect();
     Event { at_ms: point.at_ms, step: point.samples, scalars }
