@@ -80,8 +80,7 @@ impl ClassCount {
     }
 
     /// Of a label that may be there or not, the other of the two classes: where it is not. `all` are the answers.
-    #[must_use]
-    pub fn absent(&self, all: u64) -> Self {
+    fn absent(&self, all: u64) -> Self {
         let neither = all.saturating_add(self.right);
         Self {
             labels: all.saturating_sub(self.labels),
@@ -94,6 +93,14 @@ impl ClassCount {
     pub fn macro_mean(classes: &[Self], of: fn(&Self) -> Option<f64>) -> Option<f64> {
         let scores: Vec<f64> = classes.iter().filter_map(|class| class.score(of)).collect();
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
+    }
+
+    /// The same of labels, each of which may be there or not, in so many answers: of a single one over both classes, as scikit-learn has it.
+    pub fn macro_mean_of_labels(labels: &[Self], answers: u64, of: fn(&Self) -> Option<f64>) -> Option<f64> {
+        match labels {
+            [only] => Self::macro_mean(&[only.absent(answers), *only], of),
+            all => Self::macro_mean(all, of),
+        }
     }
 }
 
@@ -159,14 +166,6 @@ impl EvaluationSums {
         }
     }
 
-    /// What means are made of: of a single label whether it is there and whether it is not, as scikit-learn has it.
-    fn all_classes(&self) -> Vec<ClassCount> {
-        match self.classes.as_slice() {
-            [only] if self.of_labels => vec![only.absent(self.predictions as u64), *only],
-            all => all.to_vec(),
-        }
-    }
-
     /// The second one of two classes, or the only one that is there or not.
     fn positive(&self) -> Option<&ClassCount> {
         match self.classes.as_slice() {
@@ -185,8 +184,13 @@ impl EvaluationSums {
         };
         type Score = fn(&ClassCount) -> Option<f64>;
         let has_come_to_nothing = self.loss.is_nan();
-        let classes = self.all_classes();
-        let all = |of: Score| ClassCount::macro_mean(&classes, of).filter(|_| !has_come_to_nothing);
+        let all = |of: Score| {
+            let mean = match self.of_labels {
+                true => ClassCount::macro_mean_of_labels(&self.classes, self.predictions as u64, of),
+                false => ClassCount::macro_mean(&self.classes, of),
+            };
+            mean.filter(|_| !has_come_to_nothing)
+        };
         let positive =
             |of: Score| self.positive().and_then(|class| class.score(of)).filter(|_| !has_come_to_nothing);
         Evaluation {

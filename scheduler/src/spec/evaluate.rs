@@ -56,7 +56,13 @@ impl Monitor {
     pub fn gain(self, figure: f64, other: f64) -> f64 {
         match self {
             Self::Loss => other - figure,
-            _ => figure - other,
+            Self::Accuracy
+            | Self::MacroF1
+            | Self::MacroPrecision
+            | Self::MacroRecall
+            | Self::PositiveF1
+            | Self::PositivePrecision
+            | Self::PositiveRecall => figure - other,
         }
     }
 

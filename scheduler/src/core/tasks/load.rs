@@ -196,8 +196,7 @@ fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32
     }
     for (task, record) in records.iter().enumerate() {
         let earlier = |input: &u32| (*input as usize) < task;
-        let known = record.arguments_of().all(|input| earlier(&input))
-            && record.2.iter().all(earlier)
+        let known = record.inputs().all(|input| earlier(&input))
             && record.4.as_ref().is_none_or(earlier)
             && (record.0.0 as usize) < classes;
         if !known {

@@ -52,6 +52,11 @@ impl TaskRecord {
         self.values_of().chain(self.outcomes_of())
     }
 
+    /// Tasks that have to end before it.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.arguments_of().chain(self.2.iter().copied())
+    }
+
     /// Blobs that hold arguments which are too large to travel.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &BlobValue> {
         self.1.iter().filter_map(|arg| if let Argument::Blob(blob) = arg { Some(blob) } else { None })

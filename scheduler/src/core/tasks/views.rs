@@ -110,7 +110,7 @@ impl Core {
         let given = job.values.kept(task);
         let last_run = job.last_runs.of(task);
         let worker = holder.or(last_run.map(|run| run.worker));
-        let inputs = || record.arguments_of().chain(record.2.iter().copied()).map(TaskIndex);
+        let inputs = || record.inputs().map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
             name: record.3.clone(),
@@ -234,7 +234,7 @@ impl Core {
     /// The inputs that have not ended, in words.
     fn unmet(&self, job: &TaskJob, task: u32) -> String {
         let record = job.graph.record(task);
-        let inputs = record.arguments_of().chain(record.2.iter().copied());
+        let inputs = record.inputs();
         let open: Vec<u32> = inputs.filter(|input| !job.graph.state(*input).is_final()).collect();
         let named = open.iter().take(NAMED_IN_A_SENTENCE);
         let named: Vec<String> = named
