@@ -1,4 +1,4 @@
-//! A shard counts as lost: jobs with a checkpoint wait for it and go on, the others fail.
+//! A shard counts as lost: its jobs wait for it, and go on with what it has when it is there again.
 
 use std::collections::VecDeque;
 
@@ -101,6 +101,7 @@ fn a_job_with_a_checkpoint_waits_without_workers_and_goes_on_as_the_shard_comes_
                 waits.starts_with(want) && waits.ends_with("`syncline cancel job` gives it up"),
                 "{waits}"
             );
+            assert_eq!(world.plane.shell.summaries[&id("job")]["next_barrier"], "", "{what}");
 
             world.shard_comes(has_values);
             assert_eq!(world.job("job").generation().number(), generation, "{what}");
@@ -110,13 +111,57 @@ fn a_job_with_a_checkpoint_waits_without_workers_and_goes_on_as_the_shard_comes_
 }
 
 #[test]
-fn a_job_without_a_complete_checkpoint_fails_and_the_next_one_has_its_workers() {
-    let mut world = World::of(spec("job", "asp"), 1);
-    world.end_one_task();
-    world.submit(spec("next", "asp"), 2);
-    world.lose_shard();
-    assert_eq!(world.code("job"), "E220");
-    assert_eq!(world.code("next"), "opening");
+fn a_job_without_a_checkpoint_yet_waits_and_goes_on_where_it_was_or_begins_anew() {
+    for policy in POLICIES {
+        for (has_values, generation) in [(true, 1), (false, 2)] {
+            let what = format!("{policy}, values: {has_values}");
+            let mut world = World::of(spec("job", policy), 2);
+            assert!(world.end_one_task());
+            world.lose_shard();
+            assert!(world.awaited().contains("if need be from its begin"), "{}", world.awaited());
+            world.join(3, "again");
+            world.now_us += 10 * MINUTE_US;
+            world.give(Input::Tick);
+            assert_eq!((&*world.code("job"), world.end_one_task()), ("running", false), "{what}");
+            world.shard_comes(has_values);
+            assert_eq!(world.job("job").generation().number(), generation, "{what}");
+            check_ends_with_every_sample_counted_once(&mut world, &what);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_keeps_no_checkpoints_fails_only_if_the_shard_comes_back_without_its_parameters() {
+    for (has_values, code) in [(true, "done"), (false, "E220")] {
+        let mut keeps_none = spec("job", "asp");
+        if let NodeKind::Train(train) = &mut keeps_none.nodes[0].kind {
+            train.checkpoint = None;
+        }
+        let mut world = World::of(keeps_none, 1);
+        assert!(world.end_one_task());
+        world.lose_shard();
+        assert!(world.awaited().contains("it keeps no checkpoints"), "{}", world.awaited());
+        world.join(2, "again");
+        world.shard_comes(has_values);
+        while world.end_one_task() {}
+        assert_eq!(world.code("job"), code);
+    }
+}
+
+#[test]
+fn a_job_whose_first_opening_meets_a_lost_shard_opens_when_it_is_there() {
+    let mut world = World::new();
+    world.join(1, "1");
+    world.plane.shell.undelivered = Some(Vec::new());
+    world.submit(spec("job", "asp"), 1);
+    world.give(Input::ShardGone { shard: SHARD, reason: "silent for 30000 ms".to_owned() });
+    assert_eq!(world.code("job"), "opening");
+    assert!(world.awaited().contains("counts as lost"), "{}", world.awaited());
+    let opens = world.job("job").run();
+    world.shard_comes(false);
+    assert_eq!(world.job("job").run(), opens, "it has opened nothing yet");
+    world.join(2, "again");
+    check_ends_with_every_sample_counted_once(&mut world, "first opening");
 }
 
 #[test]

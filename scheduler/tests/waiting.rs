@@ -201,3 +201,18 @@ fn what_a_policy_holds_back_is_a_wait_of_the_worker_until_it_is_granted_more() {
         assert_eq!(waited_us(&world) - before_us, world.now_us - since_us, "{policy}");
     }
 }
+
+#[test]
+fn nobody_is_waited_for_to_begin_who_came_when_all_samples_were_given_out() {
+    let mut world = World::new();
+    let first = world.join(1, "a");
+    world.submit(training_job(training("asp".parse().unwrap(), 1, 1)), 1);
+    assert_eq!(world.hands[&first].len(), 1, "the only batch");
+    let begins = "a (w1) to fetch the model, read the data and compute a first batch";
+    world.give(Input::Tick);
+    assert_eq!(world.job("job").waits_for(), Some(begins));
+    let second = world.join(2, "b");
+    world.report(second, done);
+    world.give(Input::Tick);
+    assert_eq!(world.job("job").waits_for(), Some(begins));
+}

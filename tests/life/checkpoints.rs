@@ -240,15 +240,50 @@ async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_aga
     assert_eq!((number(&summary, "generation"), undone), (1, 0), "{summary:?}");
 }
 
+/// The first seconds of two jobs, of which one trains and the other is next.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_without_a_checkpoint_fails_when_its_shard_counts_as_lost() {
+async fn jobs_without_a_checkpoint_yet_begin_anew_when_their_killed_shard_is_there_again() {
     let mut cluster = Cluster::start(2, 2, WORKER).await;
-    let job = submit(&cluster, counting("gone", "bsp", EPOCH, |_| {})).await;
+    let first = submit(&cluster, counting("first", "bsp", EPOCH, |_| {})).await;
+    let second = submit(&cluster, counting("second", "asp", EPOCH, |_| {})).await;
+    cluster.until(&first, |s| number(s, "samples_applied") > 100).await;
+    cluster.shards[0].kill();
+    cluster.until(&first, |s| s["waiting_for"].contains("if need be from its begin")).await;
+    cluster.until(&second, |s| s["state"] == "opening").await;
+    cluster.start_shard(0);
+    for job in [&first, &second] {
+        let summary = cluster.until_over(job).await;
+        check_exact(&summary, EPOCH);
+    }
+    check_next_job_runs(&cluster, "next").await;
+}
+
+/// A machine with the engine and a shard ends, and comes back without the shard at first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_a_new_engine_has_never_met_is_waited_for_like_one_that_it_lost() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("both", "asp", EPOCH, every_epoch)).await;
+    until_beyond(&cluster, &job, 1).await;
+    cluster.kill_engine();
+    cluster.shards[0].kill();
+    cluster.start_engine();
+    let waits = |s: &BTreeMap<String, String>| s["waiting_for"].contains("it was not there in the first 4 s");
+    cluster.until(&job, |s| waits(s) && number(s, "workers") == 0).await;
+    cluster.start_shard(0);
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_keeps_no_checkpoints_fails_when_its_killed_shard_is_there_again() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("gone", "bsp", EPOCH, |train| train.checkpoint = None)).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     cluster.shards[0].kill();
+    cluster.until(&job, |s| s["waiting_for"].contains("it keeps no checkpoints")).await;
+    cluster.start_shard(0);
     let summary = cluster.until_over(&job).await;
     assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
-    cluster.start_shard(0);
     check_next_job_runs(&cluster, "next").await;
 }
 

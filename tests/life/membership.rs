@@ -1,4 +1,4 @@
-//! Workers come and go, Redis goes away and comes back, a shard is lost, a job is canceled: nobody waits for ever.
+//! Workers come and go, Redis goes away and comes back, a job is canceled: nobody waits for ever.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -115,18 +115,6 @@ async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
     cluster.workers[1].kill();
     let next = submit(&cluster, "next", "asp", 1).await;
     assert_eq!(cluster.until_over(&next).await["state"], "done");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_shard_ends_the_job_with_a_code() {
-    let mut cluster = Cluster::start(2, 2, "--step-ms 3 --slowdown 1").await;
-    let job = submit(&cluster, "shardless", "asp", 20).await;
-    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
-    cluster.shards[1].kill();
-    let summary = cluster.until_over(&job).await;
-    assert_eq!(summary["state"], "failed");
-    assert!(["E220", "E410"].contains(&summary["code"].as_str()), "{summary:?}");
-    assert!(!summary["reason"].is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,6 +81,12 @@ fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
             context.shards.forget(index);
         }
     }
+    for shard in context.shards.take_never_served(context.limits.shard_silence) {
+        let silence = context.limits.shard_silence;
+        warn!(%shard, since_ms = silence.as_millis() as u64, "shard is lost: it was never there");
+        let reason = format!("it was not there in the first {} s of this engine", silence.as_secs_f64());
+        lead.queue.tell(Input::ShardGone { shard, reason });
+    }
 }
 
 /// Why a worker must be dropped, if it must.

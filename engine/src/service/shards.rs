@@ -1,7 +1,7 @@
 //! The parameter shards as the engine reaches them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -67,7 +67,8 @@ const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
-        let known = Arc::new(Mutex::new(ShardSlots::new(EngineEpoch(0), BTreeMap::new())));
+        let slots = ShardSlots::new(EngineEpoch(0), BTreeMap::new(), count, Instant::now());
+        let known = Arc::new(Mutex::new(slots));
         Self {
             count,
             token,
@@ -224,6 +225,11 @@ impl ShardDirectory {
         self.lock().extend_deadlines(late, Instant::now());
     }
 
+    /// The shards that nobody has served for `silence`, since the epoch began; each is named once.
+    pub(super) fn take_never_served(&self, silence: Duration) -> BTreeSet<ShardIndex> {
+        self.lock().take_never_served(Instant::now(), silence)
+    }
+
     /// Forgets a shard that is silent.
     pub(super) fn forget(&self, index: ShardIndex) {
         self.lock().forget(index, Instant::now());
@@ -237,7 +243,7 @@ impl ShardDirectory {
     /// Forgets all: they announced themselves in an earlier epoch. Standbys of the terms in `let_go`, or earlier ones, have
     /// nothing of what their shard has.
     pub(super) fn forget_all(&self, epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) {
-        *self.lock() = ShardSlots::new(epoch, let_go);
+        *self.lock() = ShardSlots::new(epoch, let_go, self.count, Instant::now());
     }
 
     /// Those that serve.
@@ -245,12 +251,12 @@ impl ShardDirectory {
         self.lock().primaries().cloned().collect()
     }
 
-    /// The process that follows a shard, if one does.
     /// Where the other process of a shard was last, whose standby is not there.
     pub(super) fn second_was(&self, index: ShardIndex) -> Option<String> {
         self.lock().second_was(index).map(str::to_owned)
     }
 
+    /// The process that follows a shard, if one does.
     pub(super) fn standby(&self, index: ShardIndex) -> Option<ShardEntry> {
         self.lock().standby(index).cloned()
     }

@@ -19,16 +19,10 @@ const SEALED_KEPT: u64 = 256;
 const STORE_LOST: FaultCode = FaultCode::new("E226");
 
 impl Job {
-    /// A shard does not come back, nobody else has its part, and there is nothing to go back to.
-    pub(super) fn shard_gone(&mut self, shard: ShardIndex, why: &str, turn: &mut Turn<'_>) {
-        let reason =
-            format!("{}; only a job that has a checkpoint waits for it", lost_parameters(shard, why));
-        self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, turn);
-    }
-
     /// A shard is there without the job's parameters.
     pub(super) fn parameters_missing(&mut self, shard: ShardIndex, why: &str, turn: &mut Turn<'_>) {
-        self.parameters_lost(&lost_parameters(shard, why), turn);
+        let reason = format!("parameter shard {shard} has lost the job's parameters: {why}");
+        self.parameters_lost(&reason, turn);
     }
 
     /// A shard could not do what the job needs.
@@ -115,10 +109,6 @@ impl Job {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
         self.end(Phase::Failed { code: STORE_LOST, reason }, turn);
     }
-}
-
-fn lost_parameters(shard: ShardIndex, why: &str) -> String {
-    format!("parameter shard {shard} has lost the job's parameters: {why}")
 }
 
 /// What a shard had and has no more, in words.

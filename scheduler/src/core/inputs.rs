@@ -113,7 +113,7 @@ pub enum Input {
     },
     /// A shard is gone, with the parameters of every job it held.
     ShardGone {
-        /// Which one; jobs that are opening or running wait for it if they have a checkpoint, and fail else.
+        /// Which one; jobs that are opening or running wait for it.
         shard: ShardIndex,
         /// In words, such as how long it was silent.
         reason: String,

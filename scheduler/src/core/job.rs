@@ -314,9 +314,9 @@ impl Job {
 
     /// The next barrier in words, for the progress display.
     pub(super) fn next_barrier(&self, now_us: u64) -> String {
-        let Some((n, record)) = self.supersteps.iter().find(|(_, s)| !s.is_closed()) else {
-            return String::new();
-        };
+        let open = self.supersteps.iter().find(|(_, s)| !s.is_closed());
+        // None comes before the shards that it waits for.
+        let Some((n, record)) = open.filter(|_| !self.awaits_shards()) else { return String::new() };
         match &record.phase {
             SuperstepPhase::Open(EndRule::Free) => "none planned".into(),
             SuperstepPhase::Open(_) => format!("{n}: watching speeds"),

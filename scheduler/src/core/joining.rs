@@ -143,7 +143,11 @@ impl Job {
         if self.members.values().any(|m| m.membership == Membership::Active && (by_round || m.finished > 0)) {
             return None;
         }
-        let names = self.name_some(&self.present().collect::<Vec<_>>(), NAMED)?;
+        // At the end of the samples one that comes is given nothing.
+        let given_out = self.state.cursor.is_exhausted();
+        let comes_late = |m: &Member| given_out && m.membership == Membership::Active && m.outstanding() == 0;
+        let begin: Vec<_> = self.present().filter(|worker| !comes_late(&self.members[worker])).collect();
+        let names = self.name_some(&begin, NAMED)?;
         Some(format!("{names} to fetch the model, read the data and compute a first batch"))
     }
 }

@@ -1,5 +1,5 @@
-//! A shard counts as lost. A job that has a checkpoint waits for it, as long as it takes and without workers; any other fails. What the shard
-//! has when it is there again decides how such a job goes on: where it was, or from its newest checkpoint.
+//! A shard counts as lost. Its jobs wait for it, as long as it takes and without workers. What the shard has when it is there again
+//! decides how each goes on: where it was, from its newest checkpoint, from its begin, or not at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,10 +26,7 @@ impl Core {
         let mut released = Vec::new();
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
             let _handling = Handling(id);
-            match job.state.checkpoints.newest() {
-                Some(_) => released.extend(job.await_shard(shard, reason, turn)),
-                None => job.shard_gone(shard, reason, turn),
-            }
+            released.extend(job.await_shard(shard, reason, turn));
         }
         for worker in released {
             self.release_worker(worker, format!("its job waits for parameter shard {shard}"), turn);
@@ -86,10 +83,16 @@ impl Job {
             )
         };
         let named: Vec<String> = self.state.lost_shards.iter().map(one).collect();
+        let then = match self.state.checkpoints.newest() {
+            Some(_) => "goes on, if need be from its newest checkpoint",
+            None if self.may_go_back() => "goes on, if need be from its begin, as it has no checkpoint yet",
+            None => {
+                "goes on if the shard still has its parameters, else it fails, as it keeps no checkpoints"
+            }
+        };
         (!named.is_empty()).then(|| {
             format!(
-                "{}: start it on its old state directory, and the job goes on, if need be from its newest checkpoint; \
-                 `syncline cancel {}` gives it up",
+                "{}: start it on its old state directory, and the job {then}; `syncline cancel {}` gives it up",
                 named.join(", and "),
                 self.id()
             )

@@ -29,7 +29,7 @@ use crate::{
 impl Job {
     /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, turn: &mut Turn<'_>) {
-        if self.train().checkpoint.is_none() && !self.keeps_best() {
+        if !self.may_go_back() {
             let reason = format!(
                 "{reason}; its `checkpoint` is \"none\", and a job goes on after that only if it keeps some"
             );
@@ -39,6 +39,11 @@ impl Job {
             Some(best) => self.open_best(best, reason, turn),
             None => self.roll_back_to_newest(reason, turn),
         }
+    }
+
+    /// Whether it was submitted to go on after a loss: from its newest checkpoint, or from its begin while it has none.
+    pub(super) fn may_go_back(&self) -> bool {
+        self.train().checkpoint.is_some() || self.keeps_best()
     }
 
     fn roll_back_to_newest(&mut self, reason: &str, turn: &mut Turn<'_>) {

@@ -222,10 +222,8 @@ impl Cluster {
         }
         self.settings.crashes -= 1;
         let shard = ShardIndex(at as u32);
-        let has_checkpoint =
-            |job: &JobId| self.core.job(job).is_none_or(|job| !job.checkpoint_numbers().is_empty());
         // It may be away for so long that it counts as lost.
-        if self.servers.keys().all(has_checkpoint) && self.random(2) == 0 {
+        if self.random(2) == 0 {
             self.handle(Input::ShardGone { shard, reason: "silent".into() });
         }
         self.servers.values_mut().for_each(|server| server.shards[at].crash());

@@ -17,7 +17,7 @@ mod slot;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -73,12 +73,22 @@ pub(super) struct ShardSlots<C> {
     /// Terms of standbys that were let go before this epoch.
     let_go: BTreeMap<ShardIndex, u64>,
     next_term: u64,
+    /// When the epoch began, and the shards that nobody has served in it so far.
+    begun: Instant,
+    unserved: BTreeSet<ShardIndex>,
 }
 
 impl<C: Clone> ShardSlots<C> {
-    /// None is known, at the beginning of an epoch, but which standbys were let go before it.
-    pub(super) fn new(epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) -> Self {
-        Self { slots: BTreeMap::new(), let_go, next_term: epoch.0.saturating_mul(TERMS_PER_EPOCH) }
+    /// None is known, at the beginning of an epoch, but how many there are and which standbys were let go before it.
+    pub(super) fn new(
+        epoch: EngineEpoch,
+        let_go: BTreeMap<ShardIndex, u64>,
+        count: u32,
+        now: Instant,
+    ) -> Self {
+        let next_term = epoch.0.saturating_mul(TERMS_PER_EPOCH);
+        let unserved = (0..count).map(ShardIndex).collect();
+        Self { slots: BTreeMap::new(), let_go, next_term, begun: now, unserved }
     }
 
     /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
@@ -89,7 +99,7 @@ impl<C: Clone> ShardSlots<C> {
         now: Instant,
         client: impl FnOnce() -> C,
     ) -> Decision {
-        let Self { slots, let_go, next_term } = self;
+        let Self { slots, let_go, next_term, unserved, .. } = self;
         let slot = slots.entry(hello.index).or_insert_with(|| Slot {
             primary: None,
             standby: None,
@@ -127,6 +137,7 @@ impl<C: Clone> ShardSlots<C> {
                 let of_another = slot.standby.iter_mut().filter(|s| Some(s.term) != hello.follower);
                 of_another.for_each(|standby| standby.begin_anew(new_term()));
                 slot.undecided.clear();
+                unserved.remove(&hello.index);
                 slot.role_of_primary(true)
             }
             RoleDecision::Follow => {
@@ -237,6 +248,7 @@ impl<C: Clone> ShardSlots<C> {
         slot.standby.take_if(|known| known.is(&standby.hello));
         standby.term = term;
         standby.hello.role = Some(ReplicaRole::Primary { term });
+        self.unserved.remove(&standby.hello.index);
         slot.serves(standby);
         slot.told = Some(None);
     }
@@ -248,6 +260,14 @@ impl<C: Clone> ShardSlots<C> {
         };
         if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
             slot.standby.take_if(is_over);
+        }
+    }
+
+    /// The shards that nobody has served since the epoch began, `silence` ago; each is named once.
+    pub(super) fn take_never_served(&mut self, now: Instant, silence: Duration) -> BTreeSet<ShardIndex> {
+        match now.duration_since(self.begun) > silence {
+            true => std::mem::take(&mut self.unserved),
+            false => BTreeSet::new(),
         }
     }
 
@@ -280,6 +300,7 @@ impl<C: Clone> ShardSlots<C> {
 
     /// Does not count `late` as silence.
     pub(super) fn extend_deadlines(&mut self, late: Duration, now: Instant) {
+        self.begun = (self.begun + late).min(now);
         for slot in self.slots.values_mut() {
             slot.vacant_since = (slot.vacant_since + late).min(now);
             for holder in slot.primary.iter_mut().chain(&mut slot.standby) {

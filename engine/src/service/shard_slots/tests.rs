@@ -17,7 +17,8 @@ struct Shard {
 
 impl Shard {
     fn new() -> Self {
-        Self { slots: ShardSlots::new(EPOCH, BTreeMap::new()), now: Instant::now() }
+        let now = Instant::now();
+        Self { slots: ShardSlots::new(EPOCH, BTreeMap::new(), 2, now), now }
     }
 
     /// Announces a process, of which the primary says so if it is asked.

@@ -102,7 +102,7 @@ fn a_standby_that_was_let_go_before_a_new_engine_began_does_not_serve_with_what_
     let standby = with_jobs(1, as_standby(8, fresh(2)));
     for (let_go, keeps) in [(7, true), (8, false), (9, false)] {
         let mut shard = Shard::new();
-        shard.slots = ShardSlots::new(EPOCH, [(ShardIndex(0), let_go)].into());
+        shard.slots = ShardSlots::new(EPOCH, [(ShardIndex(0), let_go)].into(), 1, shard.now);
         shard.announce(&standby, true);
         let known = shard.slots.standby(ShardIndex(0)).unwrap();
         assert_eq!((known.term == 8, known.is_ready()), (keeps, keeps), "{let_go}");

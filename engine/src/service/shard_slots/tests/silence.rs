@@ -21,6 +21,28 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
 }
 
 #[test]
+fn a_shard_that_nobody_serves_from_the_begin_on_is_named_once_after_the_silence() {
+    let silence = Duration::from_secs(30);
+    let mut two = Shard::new();
+    // One has a process, which does not serve yet.
+    assert_eq!(two.role(&fresh(1)), "undecided");
+    two.wait(silence);
+    assert_eq!(two.slots.take_never_served(two.now, silence), [].into());
+    two.wait(Duration::from_millis(1));
+    assert_eq!(two.role(&fresh(1)), "primary");
+    assert_eq!(two.slots.take_never_served(two.now, silence), [ShardIndex(1)].into());
+    assert_eq!(two.slots.take_never_served(two.now, silence), [].into(), "again");
+}
+
+#[test]
+fn time_in_which_the_engine_was_not_awake_is_no_silence_of_a_shard_that_was_never_there() {
+    let (silence, mut two) = (Duration::from_secs(30), Shard::new());
+    two.wait(2 * silence);
+    two.slots.extend_deadlines(2 * silence, two.now);
+    assert_eq!(two.slots.take_never_served(two.now, silence), [].into());
+}
+
+#[test]
 fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_answered_meanwhile() {
     let (index, mut shard) = (ShardIndex(0), pair(1));
     let shown = |shard: &Shard| {
