@@ -19,6 +19,7 @@ use syncline_scheduler::{
 
 use crate::cluster::stored::apply;
 
+mod asked_for;
 mod by_default;
 
 const MINUTE_US: u64 = 60_000_000;

@@ -223,6 +223,14 @@ pub enum EngineFault {
         /// Where it stands, in the word that Redis shows.
         state: String,
     },
+    /// A checkpoint was asked for of what a job has learned so far, and cannot be made.
+    #[error("[E638] no checkpoint of job {job} can be kept now: {reason}")]
+    NoCheckpointNow {
+        /// Job that goes on.
+        job: JobId,
+        /// In words.
+        reason: String,
+    },
     /// The training has completed none, has dropped them, or keeps others than the one asked for.
     #[error("[E146] job {job} has no complete checkpoint{wanted}{kept}")]
     NoCheckpoint {
@@ -278,6 +286,7 @@ impl EngineFault {
             Self::NotOver { .. } => "E140",
             Self::ShardTaken { .. } => "E141",
             Self::Shard { .. } => "E142",
+            Self::NoCheckpointNow { .. } => "E638",
             Self::NoCheckpoint { .. } => "E146",
             Self::SilentShard { .. } => "E149",
         })
@@ -314,6 +323,9 @@ impl EngineFault {
             Self::NotOver { .. } => "cancel it first: `syncline cancel JOB`",
             Self::ShardTaken { .. } => {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
+            }
+            Self::NoCheckpointNow { .. } => {
+                "`syncline status JOB` shows how far it is and what it keeps; without --now `syncline checkpoint JOB FILE` takes the newest that there is"
             }
             Self::NoCheckpoint { .. } => {
                 "a training keeps that of its end only with `checkpoint` in its settings: `syncline status JOB` shows what it keeps, and the newest; \
@@ -390,6 +402,10 @@ pub trait ClientService {
     /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
     /// remove them.
     async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
+    /// Has a checkpoint made of what a training has learned so far; its number. E638 if none can be made.
+    async fn keep_checkpoint(job: JobId) -> Result<u64, EngineFault>;
+    /// Whether that one is complete, or a later one; E638 if it does not come.
+    async fn has_checkpoint(job: JobId, number: u64) -> Result<bool, EngineFault>;
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
     /// a while, from where the caller fetches it.
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;

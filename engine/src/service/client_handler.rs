@@ -8,8 +8,8 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{
-        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, JobPhase, KeptExplanations,
-        Submission, TaskCancellation, TaskExplanation,
+        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, Job, JobPhase, KeptExplanations,
+        RequestedCheckpoint, Submission, TaskCancellation, TaskExplanation,
     },
     graph::TaskId,
     ids::{JobId, Superstep},
@@ -177,6 +177,25 @@ impl ClientService for ClientHandler {
     ) -> Result<Forgotten, EngineFault> {
         let lead = self.context.lead()?;
         collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
+    }
+
+    async fn keep_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {
+        let id = job.clone();
+        let number = move |core: &Core| core.job(&id).map(Job::number_of_checkpoint_now);
+        let number = self.context.query(number).await?;
+        self.context.commit_input(Input::KeepCheckpoint(job)).await?;
+        // Of a job that is not there no checkpoint was taken in.
+        Ok(number.unwrap_or_default())
+    }
+
+    async fn has_checkpoint(self, _: Context, job: JobId, number: u64) -> Result<bool, EngineFault> {
+        let id = job.clone();
+        let look = move |core: &Core| core.job(&id).map(|job| job.requested_checkpoint(number));
+        match self.context.query(look).await?.ok_or_else(|| EngineFault::UnknownJob { job: job.clone() })? {
+            RequestedCheckpoint::Pending => Ok(false),
+            RequestedCheckpoint::Complete => Ok(true),
+            RequestedCheckpoint::GivenUp(reason) => Err(EngineFault::NoCheckpointNow { job, reason }),
+        }
     }
 
     async fn checkpoint(

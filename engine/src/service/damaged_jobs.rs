@@ -54,7 +54,7 @@ impl DecisionLoop {
         input: &Input,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
-        if let Input::Pause { job, .. } = input
+        if let Input::Pause { job, .. } | Input::KeepCheckpoint(job) = input
             && let Some(damage) = self.lead.jobs.damaged(job)
         {
             let cause = damage.to_string();

@@ -203,6 +203,7 @@ fn fault(refused: Refused) -> EngineFault {
             EngineFault::NothingKnown { job, what: format!("task {task}"), kept: String::new() }
         }
         Refused::TaskOver { job, task, state } => EngineFault::TaskOver { job, task, state },
+        Refused::NoCheckpointNow { job, reason } => EngineFault::NoCheckpointNow { job, reason },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_string() },
     }
 }

@@ -61,7 +61,10 @@ pub(super) enum CheckpointPhase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoints {
     /// Number of the next one: none comes twice, whatever is rolled back.
-    next: u64,
+    pub(super) next: u64,
+    /// Somebody wants one of what is trained now, and waits for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) requested: bool,
     /// When the last one was begun, and how many epochs were complete; before the first, when training began.
     last_us: Option<u64>,
     last_epochs: u32,
@@ -160,7 +163,7 @@ impl Checkpoint {
 }
 
 impl CheckpointPhase {
-    fn checkpoint(&self) -> Option<&Checkpoint> {
+    pub(super) fn checkpoint(&self) -> Option<&Checkpoint> {
         match self {
             Self::Resting => None,
             Self::Pinning { checkpoint, .. } | Self::Writing { checkpoint, .. } => Some(checkpoint),
@@ -187,8 +190,9 @@ impl Job {
         checkpoints.put_off(now_us, epochs_complete);
         // What is there already would only be written again.
         let newest = checkpoints.newest().map_or(0, Checkpoint::samples);
-        if counted > newest {
-            checkpoints.making = Some(CheckpointPhase::Resting);
+        match counted > newest {
+            true => checkpoints.making = Some(CheckpointPhase::Resting),
+            false => checkpoints.requested = false,
         }
         self.changes.job_state = true;
     }
@@ -197,10 +201,10 @@ impl Job {
         let Some(spec) = self.train().checkpoint.filter(|_| !self.state.cursor.is_exhausted()) else {
             return false;
         };
-        if self.state.paused && spec.until_done {
-            return false;
-        }
         let checkpoints = &self.state.checkpoints;
+        if checkpoints.requested || self.state.paused && spec.until_done {
+            return checkpoints.requested;
+        }
         let last_us = checkpoints.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(checkpoints.last_epochs);
         spec.is_due(now_us.saturating_sub(last_us), epochs)
@@ -213,7 +217,7 @@ impl Job {
         }
         if self.state.cursor.is_exhausted() {
             // The end is near, and keeps what is there itself.
-            self.state.checkpoints.making = None;
+            (self.state.checkpoints.making, self.state.checkpoints.requested) = (None, false);
             self.changes.job_state = true;
             return;
         }
@@ -229,7 +233,7 @@ impl Job {
         let state = &mut self.state;
         let progress = Progress::of(state);
         let number = state.checkpoints.next;
-        state.checkpoints.next += 1;
+        (state.checkpoints.next, state.checkpoints.requested) = (number + 1, false);
         let checkpoint = Checkpoint {
             number,
             at_us: turn.now_us,

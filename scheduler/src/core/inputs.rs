@@ -58,6 +58,8 @@ pub enum Input {
         /// Whether it is to rest; `false`: it goes on.
         paused: bool,
     },
+    /// Somebody wants a checkpoint of what a training has learned so far.
+    KeepCheckpoint(JobId),
     /// Attempts at general tasks have ended.
     TasksEnded {
         /// Who had them.

@@ -48,6 +48,7 @@ mod recovery;
 mod refused;
 mod replanning;
 mod reports;
+mod requested_checkpoints;
 mod rollback;
 mod series;
 mod settling;
@@ -92,6 +93,7 @@ pub use progress::KeptCheckpoint;
 pub use records::{Counters, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};
 pub use refused::Refused;
+pub use requested_checkpoints::RequestedCheckpoint;
 pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,

@@ -62,6 +62,14 @@ pub enum Refused {
         /// How it ended.
         state: TaskState,
     },
+    /// A checkpoint was asked for, and none can be made.
+    #[error("[E638] no checkpoint of job {job} can be kept now: {reason}")]
+    NoCheckpointNow {
+        /// Job of either kind that goes on.
+        job: JobId,
+        /// In words.
+        reason: String,
+    },
     /// The job must be canceled first.
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver {

@@ -5,14 +5,15 @@ use std::{
     io::{self, BufWriter},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use syncline_ps::checkpoint_file::write_checkpoint_file;
-use syncline_rpc::input;
+use syncline_rpc::{ClientServiceClient, input, within};
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::sleep};
 
-use super::{Client, FetchError};
+use super::{Client, ClientError, FetchError, calls::CALL_TIMEOUT};
 use crate::blocking;
 
 /// A checkpoint that was written to a file.
@@ -29,7 +30,33 @@ pub struct SavedCheckpoint {
     pub bytes: u64,
 }
 
+/// From one question whether a checkpoint is complete to the next.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 impl Client {
+    /// Has the shards keep a checkpoint of what a training has learned so far, and waits until it is complete: until all
+    /// workers have ended what they hold, and all shards have written. Training goes on once they have copied. Of a training that is
+    /// paused one is kept as well. Its number is that of the result, or a smaller one where a later checkpoint came first.
+    ///
+    /// # Errors
+    /// E638 if none can be made, as of a graph of tasks, or with `checkpoint = "none"`, or does not come because of a full disk; E131 if there
+    /// is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
+    pub async fn keep_checkpoint(&self, job: &JobId) -> Result<u64, ClientError> {
+        let asked = |c: ClientServiceClient| {
+            let job = job.clone();
+            async move { c.keep_checkpoint(within(CALL_TIMEOUT), job).await }
+        };
+        let number = self.retry(asked).await?;
+        let is_there = |c: ClientServiceClient| {
+            let job = job.clone();
+            async move { c.has_checkpoint(within(CALL_TIMEOUT), job, number).await }
+        };
+        while !self.retry(is_there).await? {
+            sleep(ASK_AGAIN_AFTER).await;
+        }
+        Ok(number)
+    }
+
     /// Writes a training's checkpoint, the newest or the one of this `number`, as one safetensors file: parameters, the
     /// optimizer's state, and how far the training was. [`Settings::resume`](crate::submit::Settings::resume) goes on from it,
     /// with any number of shards and workers.

@@ -14,8 +14,12 @@ use crate::cli::{
 pub struct CheckpointArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Where to write it, as safetensors; `submit --resume` goes on from it
-    file: PathBuf,
+    /// Where to write it, as safetensors; `submit --resume` goes on from it, or from the id of the job on the same cluster
+    #[arg(required_unless_present = "now")]
+    file: Option<PathBuf>,
+    /// Keep one of what is trained now, without waiting for the next that is due
+    #[arg(long, conflicts_with = "number")]
+    now: bool,
     /// Number of the checkpoint, instead of the newest
     #[arg(long, value_name = "N")]
     number: Option<u64>,
@@ -31,15 +35,33 @@ pub struct CheckpointArgs {
 
 pub(crate) fn run(args: &CheckpointArgs) -> Result<(), Failure> {
     log_as_command();
-    if args.file.symlink_metadata().is_ok() && !args.force {
-        return Err(ExportError::Exists { path: args.file.clone() }.into());
+    if let Some(path) = args.file.as_ref().filter(|path| path.symlink_metadata().is_ok() && !args.force) {
+        return Err(ExportError::Exists { path: path.clone() }.into());
     }
     let cluster = args.connection.find()?;
-    let saved = block_on_until_stopped(async {
+    let (kept, saved) = block_on_until_stopped(async {
         let (client, _) = Client::connect(&cluster).await?;
-        Ok::<_, Failure>(client.save_checkpoint(&args.job, args.number, &args.file).await?)
+        let kept = match args.now {
+            true => Some(client.keep_checkpoint(&args.job).await?),
+            false => None,
+        };
+        let saved = match &args.file {
+            Some(path) => Some(client.save_checkpoint(&args.job, args.number, path).await?),
+            None => None,
+        };
+        Ok::<_, Failure>((kept, saved))
     })?;
-    let (job, file) = (&args.job, args.file.display());
+    let job = &args.job;
+    let (Some(saved), Some(file)) = (saved, &args.file) else {
+        return match args.json {
+            true => print_json(&json!({ "job": job, "checkpoint": kept })),
+            false => print(&format!(
+                "checkpoint {} of {job} is on the shards: `syncline submit FILE --id NEW --resume {job}` goes on from it",
+                kept.unwrap_or_default()
+            )),
+        };
+    };
+    let file = file.display();
     if args.json {
         return print_json(&json!({
             "job": job, "checkpoint": saved.number, "samples": saved.samples, "epoch": saved.epoch,
