@@ -17,6 +17,7 @@ mod dssp_vectors;
 mod epoch_ends;
 mod evaluations;
 mod faults;
+mod fixed_costs;
 mod foreign_reports;
 mod giving_back;
 mod joining;

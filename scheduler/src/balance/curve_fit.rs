@@ -18,6 +18,9 @@ const FLAT_GAIN: f64 = 0.0025;
 /// One measurement moves the other points at most as if the worker had become this much faster or slower.
 const MAX_CHANGE: f64 = 2.0;
 
+/// No more than this is the same for any batch: samples that cost nothing could go to whomever.
+const MAX_FIXED_SHARE: f64 = 0.95;
+
 /// Moving averages of the batches of one power of two and of their times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Point {
@@ -74,6 +77,17 @@ impl CurveFit {
         let flat_us = points.iter().map(|p| p.us).sum::<f64>() / points.len() as f64;
         let all_flat = Cost::Curve { flat_us, fixed_us: 0.0, us_per_sample: flat_us / last.batch };
         Some(best.unwrap_or(all_flat))
+    }
+
+    /// The part of the time of such a batch that is the same for any other, from 0 to 1. `None` before batches of different size were
+    /// seen.
+    pub fn fixed_share(&self, batch: u32) -> Option<f64> {
+        match self.cost()? {
+            Cost::Proportional { .. } => None,
+            cost @ Cost::Curve { us_per_sample, .. } => {
+                Some((1.0 - us_per_sample * f64::from(batch) / cost.us(batch)).clamp(0.0, MAX_FIXED_SHARE))
+            }
+        }
     }
 }
 

@@ -14,6 +14,9 @@ use crate::{
     sync::{Aggregation, Context, EndRule, SpeedEstimate},
 };
 
+/// A smaller part of the time of an iteration is not told from jitter.
+const LEAST_FIXED_SHARE: f64 = 0.1;
+
 /// What speeds are taken from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpeedBasis {
@@ -99,13 +102,25 @@ impl Job {
 }
 
 impl Member {
+    /// What an iteration takes that is as fast per sample as this. Of the part that is the same for any batch, such as a pull and
+    /// a push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow once ever slower.
+    fn predicted_cost(&self, us_per_sample: f64) -> Cost {
+        let samples = self.interval_samples.max(1);
+        let share = self.curve.as_ref().and_then(|curve| curve.fixed_share(samples)).unwrap_or(0.0);
+        if share < LEAST_FIXED_SHARE {
+            return Cost::Proportional { us_per_sample };
+        }
+        let fixed_us = us_per_sample * f64::from(samples) * share;
+        Cost::Curve { flat_us: 0.0, fixed_us, us_per_sample: us_per_sample * (1.0 - share) }
+    }
+
     fn speed_estimate(
         &self,
         worker: Incarnation,
         max_batch: Option<u32>,
         us_per_sample: Option<f64>,
     ) -> SpeedEstimate {
-        let proportional = us_per_sample.map(|us_per_sample| Cost::Proportional { us_per_sample });
+        let proportional = us_per_sample.map(|us_per_sample| self.predicted_cost(us_per_sample));
         SpeedEstimate {
             worker,
             batch: self.batch,

@@ -249,7 +249,7 @@ impl PolicySpec {
     pub fn fits_curves(&self) -> bool {
         match self.rule {
             PolicyRule::LbBsp(o) | PolicyRule::ElasticLb(_, o) | PolicyRule::Auto(_, o) => {
-                o.rule == BalanceRule::Curve
+                o.rule != BalanceRule::Step
             }
             _ => false,
         }

@@ -2,7 +2,7 @@
 //! that all finish together. The sum of the batches stays what it would be without; gradients are weighted by
 //! samples, so every sample counts alike.
 //!
-//! Minimize maxᵢ tᵢ(xᵢ) subject to Σ xᵢ = X. On a CPU tᵢ(x) = x / vᵢ (rule `proportional`); on a GPU it is flat, then
+//! Minimize maxᵢ tᵢ(xᵢ) subject to Σ xᵢ = X. On a CPU tᵢ(x) = fᵢ + x / vᵢ (rule `proportional`; fᵢ is ours, the paper has none); on a GPU it is flat, then
 //! linear, fitted to the batches seen (rule `curve`); without any model a step of batch moves from the straggler to
 //! the leader (rule `step`). Sizes change between rounds only, and are whole: see [`crate::balance`].
 //!

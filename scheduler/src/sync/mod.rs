@@ -161,7 +161,7 @@ pub struct SpeedEstimate {
     pub jitter: Option<f64>,
     /// Share of its time that went into moving parameters and gradients.
     pub communication: Option<f64>,
-    /// Predicted time as a function of the batch, taken as proportional.
+    /// Predicted time as a function of the batch, in proportion to it but for what is the same for any batch, as far as that is known.
     pub proportional: Option<Cost>,
     /// Predicted time as a function of the batch, fitted to all batches seen; where nothing is fitted, the proportional one.
     pub fitted: Option<Cost>,
