@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,13 +16,12 @@ use super::super::error::DataError;
 use super::super::file::Step;
 use super::columns::Columns;
 use super::numbers_file::{NumbersFile, SHORT};
-use super::table::{Beginning, Read, Table};
-use super::table_cache::{SAMPLES, TableCache};
+use super::table::{Read, Table};
+use super::table_cache::{ABOUT, Held, LABELS, SAMPLES, TableCache};
+use super::table_file::Beginning;
 
-const LABELS: &str = "labels";
-const ABOUT: &str = "about.json";
-/// What numbers are is known by their key: it changes with what becomes of the same files.
-const VERSION: u32 = 1;
+/// What numbers are is known by their key: it changes with what becomes of the same files, and with what lies in a folder.
+const VERSION: u32 = 2;
 
 /// How a table is kept that is not in memory.
 #[derive(Debug, Clone, Copy)]
@@ -57,18 +56,18 @@ pub(super) fn read(
             &of_user
         }
     };
-    let held = cache.obtain(&key(table), step, |folder, step| write(table, folder, cache, step))?;
-    let path = held.folder.join(ABOUT);
-    let about = fs::read(&path).and_then(|about| serde_json::from_slice(&about).map_err(io::Error::from));
-    let about: About = about.map_err(|source| DataError::Io { path, source })?;
+    let held =
+        cache.obtain(&key(table), table.path(), step, |folder, step| write(table, folder, cache, step))?;
+    let Held { folder, samples, labels, about } = held;
+    let about: About = serde_json::from_reader(about)
+        .map_err(|error| DataError::Io { path: folder.join(ABOUT), source: error.into() })?;
     let [width, label_width] = table.widths();
-    let samples = disk_file(held.folder.join(SAMPLES), Ok(held.samples), 0)?;
+    let samples = disk_file(&folder.join(SAMPLES), samples, 0)?;
     let samples = table.parts(&about.rows, |path, columns, before, rows| {
         let array = array(&samples, about.samples_are_short, before, &[rows, width])?;
         Ok(array.of_table(path, columns.by_number().0).into())
     })?;
-    let path = held.folder.join(LABELS);
-    let labels = disk_file(path.clone(), fs::File::open(path), on_disk.most_in_memory)?;
+    let labels = disk_file(&folder.join(LABELS), labels, on_disk.most_in_memory)?;
     let labels = table.parts(&about.rows, |path, columns, before, rows| {
         if label_width == 0 {
             return Ok(Array::new(path, Numbers::F64(Vec::new()), vec![0], rows).into());
@@ -116,13 +115,9 @@ fn write(table: &Table<'_>, folder: &Path, cache: &TableCache, step: &mut Step<'
     written.map_err(|source| DataError::Io { path, source })
 }
 
-fn disk_file(
-    path: PathBuf,
-    opened: io::Result<fs::File>,
-    most_in_memory: u64,
-) -> Result<Arc<DiskFile>, DataError> {
-    let file = opened.and_then(|file| DiskFile::new(&path, file, most_in_memory));
-    file.map(Arc::new).map_err(|source| DataError::Io { path, source })
+fn disk_file(path: &Path, file: fs::File, most_in_memory: u64) -> Result<Arc<DiskFile>, DataError> {
+    let file = DiskFile::new(path, file, most_in_memory);
+    file.map(Arc::new).map_err(|source| DataError::Io { path: path.to_owned(), source })
 }
 
 /// Samples behind so many others. `sizes`: how many, and the numbers of each.

@@ -1,45 +1,23 @@
 //! From the fields of CSV files to the numbers of their samples.
 
-use std::borrow::Cow;
-use std::io::Read as _;
-use std::path::Path;
-
-use syncline_rpc::input;
 use syncline_scheduler::spec::Separator;
 
 use super::super::array::{Array, Origin};
 use super::super::array_parts::ArrayParts;
-use super::super::contents::Contents;
 use super::super::error::DataError;
-use super::super::file::{STEP_BYTES, Step, reserve, too_large};
+use super::super::file::{STEP_BYTES, Step, too_large};
 use super::classes::{ClassNames, Labels};
-use super::columns::{Columns, LabelColumns, Place};
-use super::comments;
-use super::fields::{Field, Fields};
+use super::columns::{Columns, LabelColumns};
 use super::header::{First, Header};
 use super::number_sink::{NumberSink, NumbersInMemory};
 use super::on_disk::{self, OnDisk};
-use super::separator;
-use super::stream::FieldStream;
-use super::text::{has_comma, number, shown};
-use super::text_reader::TextReader;
+use super::record_reader::RecordReader;
+use super::table_file::{Beginning, File, records};
 
 /// Samples between two steps.
 const STEP_ROWS: u64 = 4_096;
 /// Numbers that are read before they are kept.
 const PENDING_NUMBERS: usize = STEP_BYTES / 8;
-/// Bytes of a file that is not in memory by which its columns are known.
-const HEAD_BYTES: u64 = 16 << 20;
-
-/// A file of a table.
-#[derive(Clone, Copy)]
-pub(in crate::data) struct File<'a> {
-    pub(in crate::data) path: &'a Path,
-    pub(in crate::data) contents: &'a Contents,
-    /// Of its bytes as they lie on the disk.
-    pub(in crate::data) digest: &'a str,
-}
-
 /// What is wanted of a file.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::data) struct Wanted<'a> {
@@ -63,17 +41,6 @@ pub(in crate::data) struct TableNames {
     pub(in crate::data) separator: Option<Separator>,
 }
 
-/// What the beginning of a file says of it.
-pub(super) struct Beginning {
-    pub(super) separator: Separator,
-    /// Line of the first record, be it a header or a sample.
-    line: u64,
-    pub(super) columns: Columns,
-    /// Where the first sample begins, in bytes from the start of the file, and its line.
-    pub(super) start: u64,
-    start_line: u64,
-}
-
 /// Files that are read as one table, and what their beginnings say.
 pub(super) struct Table<'a> {
     pub(super) files: Vec<(File<'a>, Beginning)>,
@@ -88,64 +55,6 @@ pub(super) struct Read {
     pub(super) class_names: Option<Vec<String>>,
 }
 
-impl<'a> File<'a> {
-    /// What it begins with: all of it where it is in memory, else whole lines.
-    fn head(self) -> Result<Cow<'a, [u8]>, DataError> {
-        if let Contents::InMemory(bytes) = self.contents {
-            return Ok(bytes.into());
-        }
-        let (mut head, text) = (Vec::new(), TextReader::new(self.path, self.contents, 0)?);
-        let read = text.take(HEAD_BYTES + 1).read_to_end(&mut head);
-        read.map_err(|source| DataError::Io { path: self.path.to_owned(), source })?;
-        if head.len() as u64 > HEAD_BYTES {
-            head.truncate(HEAD_BYTES as usize);
-            let last = head.iter().rposition(|&byte| byte == b'\n');
-            let last = last.ok_or_else(|| too_large(self.path, HEAD_BYTES, "bytes in its first line"))?;
-            head.truncate(last + 1);
-        }
-        Ok(head.into())
-    }
-
-    /// Its columns. `like`: those of the training set, if it has names.
-    fn begin(self, wanted: &Wanted<'_>, like: Option<&Header>) -> Result<Beginning, DataError> {
-        let head = self.head()?;
-        let mut fields = records(self.path, &head, wanted)?;
-        let line = fields.line_number();
-        let columns = Columns::find(self.path, &mut fields, wanted.label, like)?;
-        let mark = head.len() - input::without_mark(&head).len();
-        Ok(Beginning {
-            separator: fields.separator(),
-            line,
-            columns,
-            start: (mark + fields.position()) as u64,
-            start_line: fields.line_number(),
-        })
-    }
-
-    /// The fields of its samples.
-    fn samples(self, beginning: &Beginning) -> Result<FieldStream<'a>, DataError> {
-        let Beginning { separator, start, start_line, .. } = *beginning;
-        let text = TextReader::new(self.path, self.contents, start)?;
-        Ok(FieldStream::new(self.path, text, start_line, separator))
-    }
-
-    /// Whether the label of its first sample is a text.
-    fn begins_with_a_text(self, beginning: &Beginning) -> Result<bool, DataError> {
-        let mut fields = self.samples(beginning)?;
-        while let Some(field) = fields.next()? {
-            if let Some(Place::Label(_)) = beginning.columns.places.get(field.column - 1) {
-                let mut labels = Labels::Open;
-                labels.number(self.path, &field, number(field.text))?;
-                return Ok(matches!(labels, Labels::Texts(_)));
-            }
-            if field.ends_record {
-                break;
-            }
-        }
-        Ok(false)
-    }
-}
-
 impl Wanted<'_> {
     /// What labels of a table with these columns are. `like`: of the training set, if this is another one.
     fn labels(&self, columns: &Columns, like: Option<&TableNames>) -> Labels {
@@ -156,18 +65,6 @@ impl Wanted<'_> {
             Some(None) => Labels::Numbers,
         }
     }
-}
-
-/// The fields from the first record on.
-fn records<'a>(path: &'a Path, bytes: &'a [u8], wanted: &Wanted<'_>) -> Result<Fields<'a>, DataError> {
-    let bytes = input::without_mark(bytes);
-    let separator = match wanted.separator {
-        Some(separator) => separator,
-        None => separator::find(path, bytes, wanted.skip_lines)?,
-    };
-    let mut fields = Fields::new(path, bytes, wanted.skip_lines, separator);
-    comments::pass_over(path, &mut fields, wanted.label)?;
-    Ok(fields)
 }
 
 /// Whether files other than those of the training set are read by the names of these: if one has a header, or texts as labels.
@@ -327,78 +224,5 @@ impl Table<'_> {
         };
         classes.map_or(Ok(()), |classes| labels.replace(&classes))?;
         Ok(Read { rows, class_names: Some(names) })
-    }
-}
-
-/// Numbers that were read, and are still to be kept.
-struct RecordReader {
-    features: Vec<f64>,
-    labels: Vec<f64>,
-    kind: Labels,
-}
-
-impl RecordReader {
-    /// Reads one sample; `false` at the end of the file.
-    fn read_record(
-        &mut self,
-        path: &Path,
-        columns: &Columns,
-        fields: &mut FieldStream<'_>,
-    ) -> Result<bool, DataError> {
-        let expected = columns.places.len();
-        let (first_feature, first_label) = (self.features.len(), self.labels.len());
-        reserve(&mut self.features, columns.feature_count, path)?;
-        reserve(&mut self.labels, columns.label_count, path)?;
-        self.features.resize(first_feature + columns.feature_count, 0.0);
-        self.labels.resize(first_label + columns.label_count, 0.0);
-        let (mut record_line, mut refusal) = (None, None);
-        while let Some(field) = fields.next()? {
-            let line = *record_line.get_or_insert(field.line);
-            let is_blank_line = field.column == 1 && field.ends_record && field.text.is_empty();
-            let found = if is_blank_line { 0 } else { field.column };
-            let place = columns.places.get(field.column - 1);
-            let value = match place {
-                Some(Place::Label(_)) if refusal.is_none() && !is_blank_line => {
-                    self.kind.number(path, &field, number(field.text))
-                }
-                _ => Ok(number(field.text)),
-            };
-            match value {
-                _ if place == Some(&Place::Ignored) => {}
-                Err(error) => refusal = Some(error),
-                Ok(Some(value)) => match place {
-                    Some(Place::Feature(number)) => self.features[first_feature + number] = value,
-                    Some(Place::Label(number)) => self.labels[first_label + number] = value,
-                    Some(Place::Ignored) | None => {}
-                },
-                Ok(None) => {
-                    let name = columns.names.get(field.column - 1);
-                    refusal = refusal.or_else(|| Some(not_a_number(path, &field, name)));
-                }
-            }
-            if field.ends_record {
-                // Where a separator is missing or too many, no field is what its column says.
-                return match refusal {
-                    _ if found != expected => {
-                        Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected })
-                    }
-                    Some(error) => Err(error),
-                    None => Ok(true),
-                };
-            }
-        }
-        self.features.truncate(first_feature);
-        self.labels.truncate(first_label);
-        Ok(false)
-    }
-}
-
-/// `name`: that of its column, where there is a header.
-fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
-    let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
-    let name = name.filter(|name| !name.is_empty()).map(|name| shown(name.as_bytes()));
-    match has_comma(field.text) {
-        true => DataError::Comma { path, line, column, name, text },
-        false => DataError::NotANumber { path, line, column, name, text },
     }
 }

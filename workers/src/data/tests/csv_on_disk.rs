@@ -235,3 +235,37 @@ fn a_table_that_is_written_into_while_it_is_read_is_refused_and_not_kept() {
     assert_eq!(found.map(|_| ()).unwrap_err().code(), "E619");
     assert!(entries(&tables).is_empty());
 }
+
+#[test]
+fn a_damaged_table_is_made_again_and_whoever_reads_it_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let tables = TempDir::new().unwrap();
+    let cache = TableCache::at(tables.path());
+    let row = |n: u32| format!("{n},-0.5,{}", n % 3);
+    let spec = csv_spec(&table(&folder, "data.csv", "", 0..60, row), 1, 0);
+    let open = || opened(&spec, &wants(CLASSES), (0, &cache), Form::default()).unwrap();
+    let rows: Vec<u32> = (0..60).collect();
+    let first = open();
+    let want = gathered(&first, &rows);
+    let of_another_version = r#"{"rows":60,"bits":16}"#;
+    for (name, bytes) in
+        [("about.json", of_another_version), ("about.json", ""), ("about.json", "?"), ("digests.json", "{}")]
+    {
+        let [key] = entries(&tables).try_into().unwrap();
+        std::fs::write(key.join(name), bytes).unwrap();
+        assert_eq!(
+            (gathered(&open(), &rows), gathered(&first, &rows)),
+            (want.clone(), want.clone()),
+            "{name}: {bytes}"
+        );
+        let [again] = entries(&tables).try_into().unwrap();
+        assert_ne!(std::fs::read(again.join(name)).unwrap(), bytes.as_bytes());
+    }
+    for name in ["samples", "labels"] {
+        let [key] = entries(&tables).try_into().unwrap();
+        let mut bytes = std::fs::read(key.join(name)).unwrap();
+        bytes[7] ^= 0x10;
+        std::fs::write(key.join(name), bytes).unwrap();
+        assert_eq!(gathered(&open(), &rows), want, "{name}");
+    }
+}
