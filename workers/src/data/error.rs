@@ -35,6 +35,16 @@ pub enum DataError {
         /// Of all of them, as far as could be told.
         needed_bytes: u64,
     },
+    /// A file or folder in which the numbers of a table are kept, and that fails.
+    #[error("[E630] cannot keep {} as numbers in {}: {source}", path.display(), place.display())]
+    TableCache {
+        /// The first file of the table, as the job names it.
+        path: PathBuf,
+        /// What fails, in the user's cache.
+        place: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// A table that does not fit in memory, and no place for its numbers.
     #[error(
         "[E612] {} as numbers is kept on the disk, and none of SYNCLINE_CACHE, XDG_CACHE_HOME and HOME says where",
@@ -426,6 +436,7 @@ impl DataError {
             Self::Changed { .. } => "E619",
             Self::NoRoom { .. } => "E611",
             Self::NoCache { .. } => "E612",
+            Self::TableCache { .. } => "E630",
             Self::Remote { .. } => "E487",
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
@@ -469,6 +480,7 @@ impl DataError {
                 | Self::Changed { .. }
                 | Self::NoRoom { .. }
                 | Self::NoCache { .. }
+                | Self::TableCache { .. }
                 | Self::Remote { .. }
                 | Self::Digest { .. }
                 | Self::TooLarge { .. }

@@ -15,6 +15,10 @@ impl DataError {
                 Some("make room there, or name a folder on a larger disk by SYNCLINE_CACHE")
             }
             Self::NoCache { .. } => Some("set one of the three, SYNCLINE_CACHE to a folder on a large disk"),
+            Self::TableCache { .. } => Some(
+                "name another folder by SYNCLINE_CACHE, which this user may write to and whose disk has locks and room: 2 bytes for each number of the \
+                 table, or 8 where not all of its samples are integers of 16 bits",
+            ),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
                 "arrays in .npy, .npz (not compressed), safetensors and IDX files, in C order, and tables may be larger: they stay on the disk; else leave out what \

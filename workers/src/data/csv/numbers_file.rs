@@ -34,7 +34,7 @@ impl<'a> NumbersFile<'a> {
     pub(super) fn create(path: PathBuf, cache: &'a TableCache, table: &'a Path) -> Result<Self, DataError> {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = options.map_err(|source| DataError::Io { path: path.clone(), source })?;
+        let file = options.map_err(|source| cache.failed(table, &path, 0, source))?;
         Ok(Self { file, path, element: SHORT, count: 0, cache, table })
     }
 
@@ -47,7 +47,7 @@ impl<'a> NumbersFile<'a> {
         self.element == SHORT
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.count * self.element.bytes()
     }
 
@@ -63,7 +63,7 @@ impl<'a> NumbersFile<'a> {
     fn read(&self, first: u64, count: u64) -> Result<Vec<f64>, DataError> {
         let mut bytes = vec![0; (count * self.element.bytes()) as usize];
         let read = self.file.read_exact_at(&mut bytes, first * self.element.bytes());
-        read.map_err(|source| DataError::Io { path: self.path.clone(), source })?;
+        read.map_err(|error| self.failed(error, self.bytes()))?;
         Ok(match self.element {
             SHORT => bytes.as_chunks().0.iter().map(|bytes| i16::from_le_bytes(*bytes).into()).collect(),
             _ => bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect(),
@@ -84,12 +84,7 @@ impl<'a> NumbersFile<'a> {
 
     /// `needed_bytes`: of the whole file, as far as is known.
     fn failed(&self, source: io::Error, needed_bytes: u64) -> DataError {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                self.cache.no_room(self.table, needed_bytes)
-            }
-            _ => DataError::Io { path: self.path.clone(), source },
-        }
+        self.cache.failed(self.table, &self.path, needed_bytes, source)
     }
 }
 
@@ -157,5 +152,14 @@ mod tests {
         file.append(&[0.0, 2.0, 1.0, 0.0], 1.0).unwrap();
         file.replace(&[5, 9, 4]).unwrap();
         assert_eq!(file.read(0, 4).unwrap(), [5.0, 4.0, 9.0, 5.0]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_one_of_the_cache_and_not_of_the_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = TableCache::at(folder.path());
+        let path = folder.path().join("nowhere").join("numbers");
+        let refused = NumbersFile::create(path, &cache, Path::new("all.csv")).map(|_| ()).unwrap_err();
+        assert_eq!(refused.code(), "E630");
     }
 }

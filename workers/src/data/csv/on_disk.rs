@@ -59,15 +59,20 @@ pub(super) fn read(
     let held =
         cache.obtain(&key(table), table.path(), step, |folder, step| write(table, folder, cache, step))?;
     let Held { folder, samples, labels, about } = held;
+    let disk_file = |name, file, most_in_memory| {
+        let path = folder.join(name);
+        let file = DiskFile::new(&path, file, most_in_memory);
+        file.map(Arc::new).map_err(|source| cache.failed(table.path(), &path, 0, source))
+    };
     let about: About = serde_json::from_reader(about)
-        .map_err(|error| DataError::Io { path: folder.join(ABOUT), source: error.into() })?;
+        .map_err(|error| cache.failed(table.path(), &folder.join(ABOUT), 0, error.into()))?;
     let [width, label_width] = table.widths();
-    let samples = disk_file(&folder.join(SAMPLES), samples, 0)?;
+    let samples = disk_file(SAMPLES, samples, 0)?;
     let samples = table.parts(&about.rows, |path, columns, before, rows| {
         let array = array(&samples, about.samples_are_short, before, &[rows, width])?;
         Ok(array.of_table(path, columns.by_number().0).into())
     })?;
-    let labels = disk_file(&folder.join(LABELS), labels, on_disk.most_in_memory)?;
+    let labels = disk_file(LABELS, labels, on_disk.most_in_memory)?;
     let labels = table.parts(&about.rows, |path, columns, before, rows| {
         if label_width == 0 {
             return Ok(Array::new(path, Numbers::F64(Vec::new()), vec![0], rows).into());
@@ -104,6 +109,7 @@ fn write(table: &Table<'_>, folder: &Path, cache: &TableCache, step: &mut Step<'
     let Read { rows, class_names } = read?;
     samples.sync()?;
     labels.sync()?;
+    let bytes = samples.bytes() + labels.bytes();
     let (samples_are_short, labels_are_short) = (samples.is_short(), labels.is_short());
     let about = About { rows, samples_are_short, labels_are_short, class_names };
     let path = folder.join(ABOUT);
@@ -112,12 +118,7 @@ fn write(table: &Table<'_>, folder: &Path, cache: &TableCache, step: &mut Step<'
         file.write_all(&about)?;
         file.sync_all()
     });
-    written.map_err(|source| DataError::Io { path, source })
-}
-
-fn disk_file(path: &Path, file: fs::File, most_in_memory: u64) -> Result<Arc<DiskFile>, DataError> {
-    let file = DiskFile::new(path, file, most_in_memory);
-    file.map(Arc::new).map_err(|source| DataError::Io { path: path.to_owned(), source })
+    written.map_err(|source| cache.failed(table.path(), &path, bytes, source))
 }
 
 /// Samples behind so many others. `sizes`: how many, and the numbers of each.

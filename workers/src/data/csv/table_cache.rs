@@ -21,7 +21,7 @@ use tracing::warn;
 use super::super::error::DataError;
 use super::super::file::Step;
 use lock::{hold, is_at, locked};
-use removal::UNUSED_BYTES;
+use removal::{UNUSED_BYTES, bytes_in};
 pub(super) use seal::{ABOUT, LABELS, SAMPLES};
 
 /// The time of its last change is that of the last use of the table.
@@ -74,9 +74,9 @@ impl TableCache {
         mut write: impl FnMut(&Path, &mut Step<'_>) -> Result<(), DataError>,
     ) -> Result<Held, DataError> {
         let [whole, part] = [self.folder.join(key), self.folder.join(format!("{key}{PART}"))];
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| DataError::Io { path: path.clone(), source }
+        let failed = |place: &Path| {
+            let (place, part) = (place.to_owned(), part.clone());
+            move |source| self.failed(table, &place, bytes_in(&part), source)
         };
         // What this process has just written need not be looked through.
         let mut is_checked = false;

@@ -1,4 +1,4 @@
-//! What goes: tables that nobody reads, where others need the room, and what processes have left that were killed.
+//! Room for a table, and what goes: tables that nobody reads, where others need the room, and what processes have left that were killed.
 
 use std::cmp::Reverse;
 use std::fs::{self, File, OpenOptions};
@@ -29,8 +29,24 @@ impl TableCache {
         Err(self.no_room(table, needed_bytes))
     }
 
-    pub(in super::super) fn no_room(&self, table: &Path, needed_bytes: u64) -> DataError {
+    pub(super) fn no_room(&self, table: &Path, needed_bytes: u64) -> DataError {
         DataError::NoRoom { path: table.to_owned(), folder: self.folder.clone(), needed_bytes }
+    }
+
+    /// What is said where a file or folder of the cache fails. `needed_bytes`: of the table, as far as is known; 0 before anything was written.
+    pub(in super::super) fn failed(
+        &self,
+        table: &Path,
+        place: &Path,
+        needed_bytes: u64,
+        source: io::Error,
+    ) -> DataError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded if needed_bytes > 0 => {
+                self.no_room(table, needed_bytes)
+            }
+            _ => DataError::TableCache { path: table.to_owned(), place: place.to_owned(), source },
+        }
     }
 
     /// Removes tables that nobody reads, but for so many bytes of those that were used last. Returns whether there was one.

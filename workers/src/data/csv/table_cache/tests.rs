@@ -232,3 +232,36 @@ fn a_full_disk_takes_tables_that_nobody_reads_and_is_said_with_what_is_needed_an
     let full = cache.make_room(table, 2_000_001, 51).unwrap_err().to_string();
     assert!(full.starts_with("[E611] all.csv as numbers takes about 3 MB in "), "{full}");
 }
+
+#[test]
+fn a_place_that_fails_is_named_with_its_table_and_how_to_choose_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let cache = TableCache::at(&file.join("tables"));
+    let refused =
+        obtain(&cache, "a", &mut step, |_, _| panic!("there is no folder")).map(|_| ()).unwrap_err();
+    let said = refused.to_string();
+    let place = file.join("tables");
+    assert!(
+        said.starts_with(&format!("[E630] cannot keep all.csv as numbers in {}", place.display())),
+        "{said}"
+    );
+    assert!(refused.hint().unwrap().contains("SYNCLINE_CACHE") && refused.is_machine_specific());
+}
+
+#[test]
+fn what_fails_in_the_cache_is_a_full_disk_or_its_place_table() {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, StorageFull};
+    let cache = TableCache::at(Path::new("tables"));
+    for (kind, needed_bytes, code) in [
+        (StorageFull, 5, "E611"),
+        (QuotaExceeded, 5, "E611"),
+        // Nobody knows yet how much the table takes.
+        (StorageFull, 0, "E630"),
+        (PermissionDenied, 5, "E630"),
+    ] {
+        let failed = cache.failed(Path::new("all.csv"), Path::new("tables/a"), needed_bytes, kind.into());
+        assert_eq!(failed.code(), code, "{kind}, {needed_bytes} bytes");
+    }
+}
