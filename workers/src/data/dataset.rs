@@ -9,7 +9,7 @@ use super::array_parts::ArrayParts;
 use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
-use super::csv::LabelColumn;
+use super::csv::{Header, LabelColumn};
 use super::digests::{FileDigests, Hashes};
 use super::error::DataError;
 use super::file::Step;
@@ -36,6 +36,8 @@ pub struct Dataset {
     class_names: Vec<String>,
     /// What separates the columns of the training set's first table.
     separator: Option<Separator>,
+    /// The names of its columns, where they may be a sample.
+    header_of_numbers: Vec<String>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
@@ -122,6 +124,7 @@ impl Dataset {
         set.label_columns = label_columns.unwrap_or_default();
         set.class_names = class_names;
         set.separator = names.separator;
+        set.header_of_numbers = header.map(Header::numbers).unwrap_or_default();
         set.validation_from = set.rows;
         if let Some(files) = validation {
             set.append("validation", part(files)?, wanted)?;
@@ -148,6 +151,7 @@ impl Dataset {
             label_columns,
             class_names,
             separator: None,
+            header_of_numbers: Vec::new(),
         })
     }
 
@@ -215,6 +219,12 @@ impl Dataset {
     /// What separates the columns of a CSV file, of several the first; none of another format.
     pub fn separator(&self) -> Option<Separator> {
         self.separator
+    }
+
+    /// What stands in the header of a CSV file, of several the first, where all of it is numbers that do not count the columns: it may be a
+    /// sample.
+    pub(crate) fn header_of_numbers(&self) -> &[String] {
+        &self.header_of_numbers
     }
 
     pub(super) fn label(&self) -> Option<&Column> {

@@ -109,7 +109,7 @@ pub(super) fn inspect(
     let (set, FileDigests { all, each }) = label_width::open(&mut spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed)?;
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = header_of_numbers(set.header_of_numbers()).into_iter().collect();
     if spec.standardize {
         let Standard { mean, std, constant, rounded, differs_along_last } =
             set.standard(&train_rows, wanted, spec.channel_axis)?;
@@ -164,6 +164,17 @@ pub(super) fn inspect(
     Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, train_label_means, warnings })
 }
 
+/// A header that looks like a sample, which is not trained on then.
+fn header_of_numbers(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| {
+        format!(
+            "with `label_names` the first line is the header, and there are only numbers in it: {}; if that is a sample, leave `label_names` out, and say \
+             with `label_columns` how many last columns are the label",
+            name_list::list(names)
+        )
+    })
+}
+
 /// Channels that cannot tell samples apart as well as they should.
 fn rounded_channels(channels: &[usize]) -> Option<String> {
     let (which, it) = match numbers_of(channels).as_slice() {
@@ -215,4 +226,44 @@ fn constant_channels(channels: &[usize]) -> Option<String> {
     Some(format!(
         "{which} the same in all training samples, and {what} 0 by `standardize`; channels of a table are its columns without those of the label"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use syncline_scheduler::spec::CsvSource;
+
+    use super::*;
+
+    #[test]
+    fn a_header_of_numbers_is_doubted_unless_they_count_the_columns_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data.csv");
+        let input = InputSignature {
+            name: "x".to_owned(),
+            element: DataElement::F32,
+            shape: vec![Some(2)],
+            rows: None,
+        };
+        let label = LabelSignature { name: "label".to_owned(), target: Target::Values, shape: vec![None] };
+        let wanted = ModelSignature { inputs: vec![input], label: Some(label) };
+        for (header, label, is_doubted) in [
+            ("5.1,3.5,7", "7", true),
+            ("2,3,4", "4", true),
+            ("1,0,2", "2", true),
+            ("0,1,2", "2", false),
+            ("1,2,3", "3", false),
+            (",0,1", "1", false),
+            ("5.1,3.5,price", "price", false),
+            ("a,b,c", "c", false),
+        ] {
+            fs::write(&path, format!("{header}\n1,2,0.5\n3,4,0.25\n")).unwrap();
+            let spec = DataSpec::new(CsvSource::new(&path).label_names([label]));
+            let warnings = inspect(spec, &wanted, 0).unwrap().warnings;
+            let doubts: Vec<_> =
+                warnings.iter().filter(|warning| warning.contains("`label_columns`")).collect();
+            assert_eq!(doubts.len(), usize::from(is_doubted), "{header}: {warnings:?}");
+        }
+    }
 }

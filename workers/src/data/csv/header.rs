@@ -150,6 +150,18 @@ impl Header {
         self.names.get(column).map(String::as_str).filter(|name| !name.is_empty())
     }
 
+    /// Its names, where all are numbers, as those of a sample are; none where they count the columns from 0 or 1.
+    pub(in crate::data) fn numbers(&self) -> Vec<String> {
+        let names: Vec<&String> = self.names.iter().filter(|name| !name.is_empty()).collect();
+        let count_from =
+            |first: usize| (first..).zip(&names).all(|(number, name)| **name == number.to_string());
+        let are_numbers = names.iter().all(|name| number(name.as_bytes()).is_some());
+        match are_numbers && !count_from(0) && !count_from(1) {
+            true => names.into_iter().cloned().collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// Whether the first column is one of the sample, and has no name.
     pub(in crate::data) fn begins_unnamed(&self) -> bool {
         let is_feature = matches!(self.places.first(), Some(Place::Feature(_)));

@@ -23,7 +23,7 @@ mod text_reader;
 
 pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
-pub(super) use header::listed;
+pub(super) use header::{Header, listed};
 pub(super) use on_disk::OnDisk;
 pub(super) use table::{TableNames, Wanted, needs_names, read, read_names};
 pub(crate) use table_cache::TableCache;
