@@ -167,6 +167,24 @@ pub enum DataError {
         /// What stands there, cut off after 40 characters.
         text: String,
     },
+    /// A field with a number of which float64 makes an infinite one.
+    #[error(
+        "[E631] {} line {line}, column {column}{}: `{text}` is beyond the numbers of float64",
+        path.display(),
+        name.as_ref().map(|name| format!(" (`{name}`)")).unwrap_or_default()
+    )]
+    BeyondFloat64 {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Line on which the field begins, from 1.
+        line: u64,
+        /// Column of the field, from 1.
+        column: usize,
+        /// Its name, where the file has a header; cut off after 40 characters.
+        name: Option<String>,
+        /// What stands there, cut off after 40 characters.
+        text: String,
+    },
     /// A table that two separators cut equally well.
     #[error("[E590] the columns of {} may be separated by {} or by {}", path.display(), separators[0], separators[1])]
     UnclearSeparator {
@@ -447,6 +465,7 @@ impl DataError {
             Self::UnknownColumns { .. } => "E581",
             Self::NotANumber { .. } => "E335",
             Self::Comma { .. } => "E589",
+            Self::BeyondFloat64 { .. } => "E631",
             Self::UnclearSeparator { .. } => "E590",
             Self::NoFile { .. } => "E591",
             Self::UnlikeFiles { .. } => "E592",

@@ -233,7 +233,19 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
             "a Parquet file: save its columns as CSV (to_csv of pandas), or as arrays with numpy.savez, as docs/data.md shows",
         );
     }
+    if is_utf16(bytes) {
+        return Some(
+            "text in UTF-16: save it in UTF-8, with `iconv -f UTF-16 -t UTF-8 FILE > NEW`, say, or from Excel as `CSV UTF-8`",
+        );
+    }
     KINDS.into_iter().find(|(mark, _)| bytes.starts_with(mark)).map(|(_, what)| what)
+}
+
+/// Whether these are a mark of UTF-16 and text: a safetensors file, which begins with the length of its header in 8 bytes, has zeros there.
+fn is_utf16(bytes: &[u8]) -> bool {
+    const MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+    let mut units = bytes.chunks_exact(2).take(4);
+    MARKS.iter().any(|mark| bytes.starts_with(mark)) && units.all(|unit| unit != [0, 0])
 }
 
 /// Reads to the end; `expected` bytes are there, as far as is known.
@@ -311,13 +323,18 @@ mod tests {
             (b"\x93NUMPY\x01\0v\0{'descr': '<f4'}", "it is an array of numpy"),
             (b"PK\x03\x04\x14\0", "it is a zip archive"),
             (b"\x1f\x8b\x08\0", "it is packed by gzip: its name has to end in .gz"),
+            (b"\xff\xfe1\0,\x002\0\n\0", "it is text in UTF-16: save it in UTF-8, with `iconv -f UTF-16"),
+            (b"\xfe\xff\x001\0,\x002\0\n", "it is text in UTF-16: save it in UTF-8, with `iconv -f UTF-16"),
         ] {
             std::fs::write(file.path(), bytes).unwrap();
             let refused = refused(file.path());
             assert!(refused.code() == "E333" && refused.to_string().contains(what), "{refused}");
         }
-        std::fs::write(file.path(), "PAR1,PAR2\n1,2\n").unwrap();
-        assert!(read(file.path(), &[], Limit::FILE, &mut Hashes::of(1), &mut || Ok(())).is_ok());
+        // The last two are safetensors, whose headers are as long.
+        for bytes in [&b"PAR1,PAR2\n1,2\n"[..], b"\xfe\xff\0\0\0\0\0\0{}", b"\xff\xfe\x01\0\0\0\0\0{}"] {
+            std::fs::write(file.path(), bytes).unwrap();
+            assert!(read(file.path(), &[], Limit::FILE, &mut Hashes::of(1), &mut || Ok(())).is_ok());
+        }
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl DataError {
                 "write the file again with decimal points and without commas between thousands: in pandas read_csv(FILE, sep=\";\", \
                  decimal=\",\").to_csv(NEW, index=False)",
             ),
+            Self::BeyondFloat64 { .. } => Some(
+                "numbers lie between -1.8e308 and 1.8e308: correct it, or write its column in another unit",
+            ),
             Self::UnclearSeparator { .. } => {
                 Some("say it under the source: `separator` is `,`, `;` or `tab`")
             }

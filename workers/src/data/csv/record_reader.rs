@@ -46,6 +46,10 @@ impl RecordReader {
             match value {
                 _ if place == Some(&Place::Ignored) => {}
                 Err(error) => refusal = Some(error),
+                Ok(Some(value)) if value.is_infinite() && field.text.iter().any(u8::is_ascii_digit) => {
+                    let name = columns.names.get(field.column - 1);
+                    refusal = refusal.or_else(|| Some(beyond_float64(path, &field, name)));
+                }
                 Ok(Some(value)) => match place {
                     Some(Place::Feature(number)) => self.features[first_feature + number] = value,
                     Some(Place::Label(number)) => self.labels[first_label + number] = value,
@@ -76,9 +80,19 @@ impl RecordReader {
 /// `name`: that of its column, where there is a header.
 fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
     let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
-    let name = name.filter(|name| !name.is_empty()).map(|name| shown(name.as_bytes()));
+    let name = name_shown(name);
     match has_comma(field.text) {
         true => DataError::Comma { path, line, column, name, text },
         false => DataError::NotANumber { path, line, column, name, text },
     }
+}
+
+/// The same of a number.
+fn beyond_float64(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
+    let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
+    DataError::BeyondFloat64 { path, line, column, name: name_shown(name), text }
+}
+
+fn name_shown(name: Option<&String>) -> Option<String> {
+    name.filter(|name| !name.is_empty()).map(|name| shown(name.as_bytes()))
 }

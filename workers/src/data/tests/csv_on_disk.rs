@@ -184,6 +184,7 @@ fn what_is_wrong_with_a_table_is_said_as_of_one_in_memory_and_leaves_nothing() {
         ("open quote",   format!("{good}1,\"2,0\n"),       "E333"),
         ("unknown class", format!("{good}1,2,7\n{good}"),  "E337"),
         ("infinite",     format!("{good}1,inf,2\n{good}"), "E336"),
+        ("too large",    format!("{good}1,1e400,2\n{good}"), "E631"),
         ("half texts",   format!("1,2,a\n{good}"),         "E582"),
         ("no sample",    "a,b,c\n".to_owned(),             "E333"),
     ];
