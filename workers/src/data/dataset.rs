@@ -14,6 +14,7 @@ use super::digests::{FileDigests, Hashes};
 use super::error::DataError;
 use super::file::Step;
 use super::fit::Purpose;
+use super::note::Note;
 use super::signature::ModelSignature;
 use super::source::{self, Form, SourceFiles};
 use super::stratified;
@@ -83,16 +84,25 @@ impl Dataset {
         let as_texts =
             (has_texts(spec) || form.like.is_some_and(has_texts)).then(|| wanted.clone().of_texts());
         let wanted = as_texts.as_ref().unwrap_or(wanted);
-        let mut hashes = Hashes::of(spec.paths().len());
+        let note = form.note(spec);
+        let is_noted = note.as_ref().is_some_and(Note::is_there);
+        let mut hashes = if is_noted { Hashes::noted(spec) } else { Hashes::of(spec.paths().len()) };
         let mut read = |source: &Source, form| source::read(source, form, &mut hashes, step);
         let contents = read(&spec.source, form)?;
         let of_part = Form { given: None, passes_over_label: false, ..form };
         let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, of_part)).transpose();
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
+        let has_tables = hashes.has_tables;
         let found = hashes.checked(spec)?;
+        // Of files that were changed meanwhile it would be another one.
+        if let Some(note) =
+            note.filter(|note| has_tables && !is_noted && form.note(spec).as_ref() == Some(note))
+        {
+            note.write();
+        }
         let mut digests = found.of_each();
-        let mut files = |source, contents| SourceFiles::new(source, contents, &mut digests);
+        let mut files = |source, contents| SourceFiles::new(source, contents, &mut digests, is_noted);
         let files_of_source = files(&spec.source, contents);
         let test = spec.test.as_ref().zip(test_contents).map(|(source, contents)| files(source, contents));
         let validation = spec.validation.as_ref().zip(validation_contents);

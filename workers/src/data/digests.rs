@@ -26,12 +26,37 @@ pub(super) struct Hashes {
     /// Of the file that is read; `None` where it is the only one.
     file: Option<blake3::Hasher>,
     each: Vec<String>,
+    /// Those that a note says each file has.
+    noted: Option<Vec<String>>,
+    /// Whether one is a table that may be believed to have its own.
+    pub(super) has_tables: bool,
 }
 
 impl Hashes {
     /// Of so many files.
     pub(super) fn of(files: usize) -> Self {
-        Self { all: blake3::Hasher::new(), file: (files > 1).then(blake3::Hasher::new), each: Vec::new() }
+        let file = (files > 1).then(blake3::Hasher::new);
+        Self { all: blake3::Hasher::new(), file, each: Vec::new(), noted: None, has_tables: false }
+    }
+
+    /// Of the files of this job, of which there is a note.
+    pub(super) fn noted(spec: &DataSpec) -> Self {
+        let all: Vec<String> = spec.digest.iter().cloned().collect();
+        let noted = if spec.file_digests.is_empty() { all } else { spec.file_digests.clone() };
+        Self { file: Some(blake3::Hasher::new()), noted: Some(noted), ..Self::of(1) }
+    }
+
+    /// Whether the next file, which is a table that is not in memory, need not be read.
+    pub(super) fn pass_over(&mut self) -> bool {
+        self.has_tables = true;
+        let noted = self.noted.as_ref().and_then(|noted| noted.get(self.each.len()));
+        self.each.extend(noted.cloned());
+        noted.is_some()
+    }
+
+    /// Of all so far.
+    pub(super) fn all(&self) -> String {
+        self.all.finalize().to_hex().to_string()
     }
 
     /// Bytes of the file that is read come next.
@@ -53,7 +78,13 @@ impl Hashes {
     /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that differ are named: that of all
     /// does not see where one ends and the next begins.
     pub(super) fn checked(self, spec: &DataSpec) -> Result<FileDigests, DataError> {
-        let found = FileDigests { all: self.all.finalize().to_hex().to_string(), each: self.each };
+        // Where some were passed over, that of all is not known, and follows from those of each.
+        let all = match self.noted.as_ref().is_some_and(|noted| *noted == self.each) {
+            true => spec.digest.clone().unwrap_or_default(),
+            false => self.all(),
+        };
+        let each = if spec.paths().len() > 1 { self.each } else { Vec::new() };
+        let found = FileDigests { all, each };
         let Some(expected) = spec.digest.as_ref() else { return Ok(found) };
         let (paths, known) = (spec.paths(), &spec.file_digests);
         let pairs = known.iter().zip(&found.each);

@@ -105,7 +105,10 @@ pub(super) fn read(
     }
     if let Some(most) = limit_on_disk.in_memory.filter(|&most| packed || length > most) {
         let file = DiskFile::new(path, file, most).map_err(failed)?;
-        hash_on_disk(&file, hashes, step)?;
+        let is_noted = limit.is_of_table && !packed && hashes.pass_over();
+        if !is_noted {
+            hash_on_disk(&file, hashes, step)?;
+        }
         if packed {
             return unpacked_if_small(file, most, mark, step);
         }
@@ -142,6 +145,13 @@ fn unpacked_if_small(
     file.check_unchanged()?;
     check_kind(&bytes, file.path(), mark)?;
     Ok(if bytes.len() as u64 > most { contents } else { Contents::InMemory(bytes) })
+}
+
+/// BLAKE3 of a file that stays on the disk.
+pub(super) fn digest(file: &DiskFile, step: &mut Step<'_>) -> Result<String, DataError> {
+    let mut hashes = Hashes::of(1);
+    hash_on_disk(file, &mut hashes, step)?;
+    Ok(hashes.all())
 }
 
 /// Looks through a file that stays on the disk.

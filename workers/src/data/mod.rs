@@ -33,6 +33,7 @@ mod hint;
 mod idx;
 mod label_counts;
 mod named;
+mod note;
 mod npy;
 mod npz;
 mod pattern;

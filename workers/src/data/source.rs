@@ -11,6 +11,7 @@ use super::csv::{self, LabelColumns, OnDisk, TableCache};
 use super::digests::Hashes;
 use super::error::DataError;
 use super::file::{self, Limit, Step};
+use super::note::Note;
 use super::signature::ModelSignature;
 use super::{cifar10, idx, npy, npz, tensors, text};
 
@@ -43,6 +44,8 @@ pub(super) struct SourceFiles<'a> {
     contents: Vec<Contents>,
     /// Of the bytes of each file as they lie on the disk.
     digests: &'a [String],
+    /// Whether a note says so.
+    are_noted: bool,
 }
 
 impl Default for Form<'_> {
@@ -63,6 +66,13 @@ impl Form<'_> {
     fn on_disk(&self) -> OnDisk<'_> {
         let most_in_memory = self.most_in_memory.min(file::ALWAYS_IN_MEMORY_BYTES);
         OnDisk { cache: self.tables, most_in_memory }
+    }
+
+    /// The note of these files, which all have to lie on a disk.
+    pub(super) fn note(&self, spec: &DataSpec) -> Option<Note> {
+        let of_user = || TableCache::of_user(Path::new("")).ok();
+        let tables = self.tables.cloned().or_else(of_user).filter(|_| self.given.is_none())?;
+        Note::of(spec, &tables.notes())
     }
 
     /// The names by which the columns and classes of this source are found; the files of `like` are read only if they are needed.
@@ -93,7 +103,7 @@ impl Form<'_> {
             // The digest is one of all files.
             all.try_for_each(|files| files.map(drop))?;
             let digests = hashes.checked(like)?;
-            let files = SourceFiles::new(&like.source, contents, &mut digests.of_each());
+            let files = SourceFiles::new(&like.source, contents, &mut digests.of_each(), false);
             csv::read_names(&files.tables(), &there, self.on_disk(), step)
         };
         let path = path.iter().next().unwrap_or_default().into();
@@ -187,10 +197,15 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
 
 impl<'a> SourceFiles<'a> {
     /// `digests`: those of its files, and of others that come behind them, which are left.
-    pub(super) fn new(source: &'a Source, contents: Vec<Contents>, digests: &mut &'a [String]) -> Self {
+    pub(super) fn new(
+        source: &'a Source,
+        contents: Vec<Contents>,
+        digests: &mut &'a [String],
+        are_noted: bool,
+    ) -> Self {
         let (here, others) = digests.split_at(contents.len());
         *digests = others;
-        Self { source, contents, digests: here }
+        Self { source, contents, digests: here, are_noted }
     }
 
     /// Each file with what it holds.
@@ -201,7 +216,8 @@ impl<'a> SourceFiles<'a> {
     /// The same of tables.
     fn tables(&self) -> Vec<csv::File<'_>> {
         let files = self.named().into_iter().zip(self.digests);
-        files.map(|((path, contents), digest)| csv::File { path, contents, digest }).collect()
+        let is_noted = self.are_noted;
+        files.map(|((path, contents), digest)| csv::File { path, contents, digest, is_noted }).collect()
     }
 
     /// Reads them. `like`: the names of the columns and classes of the training set.

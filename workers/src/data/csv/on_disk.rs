@@ -100,6 +100,7 @@ fn key(table: &Table<'_>) -> String {
 
 /// Reads a table into a folder.
 fn write(table: &Table<'_>, folder: &Path, cache: &TableCache, step: &mut Step<'_>) -> Result<(), DataError> {
+    table.files.iter().try_for_each(|(file, _)| file.check_digest(step))?;
     let file = |name| NumbersFile::create(folder.join(name), cache, table.path());
     let (mut samples, mut labels) = (file(SAMPLES)?, file(LABELS)?);
     let read = table.read(&mut samples, &mut labels, step);

@@ -59,9 +59,14 @@ impl TableCache {
     }
 
     /// That of this user. `table`: who needs it.
-    pub(super) fn of_user(table: &Path) -> Result<Self, DataError> {
+    pub(in crate::data) fn of_user(table: &Path) -> Result<Self, DataError> {
         let cache = syncline_kit::cache_dir().map(|cache| Self::at(&cache.join("tables")));
         cache.ok_or_else(|| DataError::NoCache { path: table.to_owned() })
+    }
+
+    /// Where it is noted which files were looked through.
+    pub(in crate::data) fn notes(&self) -> PathBuf {
+        self.folder.join("looked-through")
     }
 
     /// The table with this key, whose files `write` puts into a folder if they are not there yet, or are damaged. `table`: the first file that it

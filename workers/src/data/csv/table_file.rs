@@ -9,7 +9,7 @@ use syncline_scheduler::spec::Separator;
 
 use super::super::contents::Contents;
 use super::super::error::DataError;
-use super::super::file::too_large;
+use super::super::file::{self, Step, too_large};
 use super::classes::Labels;
 use super::columns::{Columns, Place};
 use super::comments;
@@ -31,6 +31,8 @@ pub(in crate::data) struct File<'a> {
     pub(in crate::data) contents: &'a Contents,
     /// Of its bytes as they lie on the disk.
     pub(in crate::data) digest: &'a str,
+    /// Whether a note says so, and nobody has looked.
+    pub(in crate::data) is_noted: bool,
 }
 
 /// What the beginning of a file says of it.
@@ -60,6 +62,20 @@ impl<'a> File<'a> {
             head.truncate(last + 1);
         }
         Ok(head.into())
+    }
+
+    /// Sees to it that it has its digest, whatever a note says, before others take what is made of it for made of that.
+    pub(super) fn check_digest(self, step: &mut Step<'_>) -> Result<(), DataError> {
+        let Some(file) = self.contents.on_disk().filter(|_| self.is_noted) else { return Ok(()) };
+        let found = file::digest(file, step)?;
+        match found == self.digest {
+            true => Ok(()),
+            false => Err(DataError::Digest {
+                files: self.path.display().to_string(),
+                expected: self.digest.to_owned(),
+                found,
+            }),
+        }
     }
 
     /// Its columns. `like`: those of the training set, if it has names.

@@ -1,6 +1,9 @@
 //! Tables whose numbers are on the disk: what is gathered, computed and refused is the same as of those in memory.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::super::csv::TableCache;
+use super::super::note::Note;
 use super::on_disk::gathered;
 use super::*;
 
@@ -269,4 +272,56 @@ fn a_damaged_table_is_made_again_and_whoever_reads_it_goes_on() {
         std::fs::write(key.join(name), bytes).unwrap();
         assert_eq!(gathered(&open(), &rows), want, "{name}");
     }
+}
+
+#[test]
+fn a_table_that_was_looked_through_is_passed_over_until_it_is_changed_whatever_its_time_says() {
+    let folder = TempDir::new().unwrap();
+    let tables = TempDir::new().unwrap();
+    let cache = TableCache::at(tables.path());
+    let path = write(&folder, "data.csv", b"1,2,0\n3,4,1\n");
+    let spec = csv_spec(&path, 1, 0);
+    let digest = Dataset::open_hashed(&spec, &wants(CLASSES)).unwrap().1;
+    let spec = spec.with(|d| d.digest = Some(digest.all.clone()));
+    let form = Form { most_in_memory: 0, tables: Some(&cache), ..Form::default() };
+    // How often something was read.
+    let open = || {
+        let mut steps = 0;
+        let mut step = || {
+            steps += 1;
+            Ok(())
+        };
+        let found = Dataset::open_as(&spec, &wants(CLASSES), form, &mut step);
+        found.map(|(data, found)| (samples(&data), found, steps)).map_err(|error| error.code())
+    };
+    let numbers = vec![1.0, 2.0, 3.0, 4.0];
+    open().unwrap();
+    std::fs::remove_dir_all(cache.notes()).unwrap();
+    let (.., read) = open().unwrap();
+    assert_eq!(open(), Ok((numbers.clone(), digest.clone(), read - 1)));
+    // As many bytes, and the time of before.
+    let before = std::fs::metadata(&path).unwrap();
+    let is_as_before = || std::fs::metadata(&path).unwrap().ctime_nsec() == before.ctime_nsec();
+    while is_as_before() {
+        std::fs::write(&path, "1,2,0\n3,5,1\n").unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(before.modified().unwrap()).unwrap();
+    }
+    assert_eq!(open(), Err("E331"));
+    // Where a file system hides it, numbers are still those of the job, and none of others is made.
+    Note::of(&spec, &cache.notes()).unwrap().write();
+    assert_eq!(open().map(|(samples, ..)| samples), Ok(numbers));
+    for table in entries(&tables).iter().filter(|entry| **entry != cache.notes()) {
+        std::fs::remove_dir_all(table).unwrap();
+    }
+    assert_eq!((open(), entries(&tables)), (Err("E331"), vec![cache.notes()]));
+}
+
+#[test]
+fn data_whose_digest_nobody_knows_is_read_whatever_was_noted() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"1,2,0\n");
+    assert_eq!(Note::of(&csv_spec(&path, 1, 0), folder.path()), None);
+    let several = DataSpec::new(CsvSource::new(vec![text(&path), text(&path)]));
+    assert_eq!(Note::of(&several.with(|d| d.digest = Some("of all".to_owned())), folder.path()), None);
 }
