@@ -11,8 +11,8 @@ use syncline_scheduler::{
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{
-        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, LearningRate, Monitor, Node,
-        NodeKind, ReduceOnPlateau, ResumeSpec, Split, StepRun, TrainSpec,
+        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, LearningRate, Metric, Node, NodeKind,
+        ReduceOnPlateau, ResumeSpec, Split, StepRun, TrainSpec,
     },
 };
 
@@ -178,7 +178,7 @@ fn parameters_that_are_the_best_when_training_ends_stay_where_they_are() {
 
 #[test]
 fn the_first_of_several_that_are_as_good_is_handed_on() {
-    let mut world = World::of(spec("bsp", 3, evaluates().keep_best().monitor(Monitor::Accuracy)), 2);
+    let mut world = World::of(spec("bsp", 3, evaluates().keep_best().monitor(Metric::Accuracy)), 2);
     let mut findings = Findings::new(&[0.5, 0.75, 0.75]);
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(1)]);

@@ -167,7 +167,7 @@ const TABLES: &[Table] = &[
     Table { title: "`[node.settings.evaluate]`", about: "At least one of the first two; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one evaluation to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one evaluation to the next"),
-        ("monitor",      "`loss`, `accuracy`, `macro-f1`, `macro-precision`, `macro-recall`, `positive-f1`, `positive-precision` or `positive-recall`", "'loss'", "monitor = 'accuracy'", "The metric that is compared"),
+        ("monitor",      "`loss`, `accuracy`, `top-k-accuracy`, `perplexity`, `macro-f1`, `macro-precision`, `macro-recall`, `positive-f1`, `positive-precision` or `positive-recall`", "'loss'", "monitor = 'accuracy'", "The metric that is compared"),
         ("keep_best",    "boolean", "false", "keep_best = true", "Keep the parameters of the best evaluation; they are the result of the training"),
         ("early_stopping", "table", "", "early_stopping = { patience = 5 }", "When training ends early, see below"),
         ("reduce_on_plateau", "table", "", "reduce_on_plateau = { patience = 3 }", "When the learning rate falls, see below"),

@@ -6,7 +6,7 @@ use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{ClassWeights, Loss, LossOptions, parse_forward};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
 use syncline_scheduler::spec::{
-    DataSpec, Decay, EvaluateSpec, LearningRate, Monitor, Optimizer, Source, Split, TrainSpec,
+    DataSpec, Decay, EvaluateSpec, LearningRate, Metric, Optimizer, Source, Split, TrainSpec,
 };
 use syncline_workers::submit::{
     ByteSource, JobFile, JobGraph, JobVariants, Model, PreparedJob, SubmitError, Training, prepare,
@@ -434,37 +434,36 @@ fn a_balanced_pos_weight_is_that_of_the_training_samples_and_needs_both_answers(
 }
 
 #[test]
-fn a_score_of_classes_is_monitored_only_where_it_is_counted_table() {
+fn a_metric_is_monitored_only_where_it_is_measured_table() {
     let folder = Folder::new();
     let (classes, labels) = (Loss::SoftmaxCrossEntropy, Loss::BinaryCrossEntropy);
+    let (of_classes, of_labels) = ("1,2,0\n3,4,1\n5,6,2\n7,8,0\n", "1,2,0,1,1\n3,4,1,0,0\n");
+    #[rustfmt::skip]
     let cases = [
-        (classes, "1,2,0\n3,4,1\n5,6,2\n7,8,0\n", Monitor::MacroF1, ""),
-        (
-            classes,
-            "1,2,0\n3,4,1\n5,6,2\n7,8,0\n",
-            Monitor::PositiveF1,
-            "positive-f1, which needs two classes",
-        ),
-        (labels, "1,2,0,1,1\n3,4,1,0,0\n", Monitor::MacroF1, ""),
-        (
-            labels,
-            "1,2,0,1,1\n3,4,1,0,0\n",
-            Monitor::PositiveF1,
-            "positive-f1, which needs two classes, or one label",
-        ),
-        (classes, "1,2,0\n3,4,1\n5,6,2\n7,8,0\n", Monitor::MacroRecall, ""),
-        (labels, "1,2,0,1,1\n3,4,1,0,0\n", Monitor::PositivePrecision, "positive-precision, which needs two"),
-        (
-            Loss::MeanSquaredError,
-            "1,2,0,1,1\n3,4,1,0,0\n",
-            Monitor::MacroF1,
-            "macro-f1, which needs a loss of classes",
-        ),
+        // Loss, its options, samples, what is monitored, and what that needs.
+        (classes, None,               of_classes, Metric::MacroF1,           ""),
+        (classes, None,               of_classes, Metric::PositiveF1,        "positive-f1, which needs two classes"),
+        (labels,  None,               of_labels,  Metric::MacroF1,           ""),
+        (labels,  None,               of_labels,  Metric::PositiveF1,        "positive-f1, which needs two classes, or one label"),
+        (classes, None,               of_classes, Metric::MacroRecall,       ""),
+        (labels,  None,               of_labels,  Metric::PositivePrecision, "positive-precision, which needs two"),
+        (Loss::MeanSquaredError, None, of_labels, Metric::MacroF1,           "macro-f1, which needs a loss of classes"),
+        (classes, Some((2, false)),   of_classes, Metric::TopKAccuracy,      ""),
+        (classes, Some((2, true)),    of_classes, Metric::Perplexity,        ""),
+        (classes, Some((2, false)),   of_classes, Metric::Perplexity,        "perplexity, which needs softmax-cross-entropy with"),
+        (classes, None,               of_classes, Metric::TopKAccuracy,      "top-k-accuracy, which needs softmax-cross-entropy with"),
+        (labels,  None,               of_labels,  Metric::TopKAccuracy,      "top-k-accuracy, which needs softmax-cross-entropy with"),
     ];
-    for (loss, rows, monitor, words) in cases {
+    for (loss, options, rows, monitor, words) in cases {
         folder.write("rows.csv", rows.as_bytes());
         let mut job = JobGraph::new("job");
+        let options = options.map(|(k, perplexity)| LossOptions {
+            top_k: Some(k),
+            perplexity,
+            ..LossOptions::default()
+        });
         let model = Model::forward(folder.path().join("model.onnx"), loss);
+        let model = model.with_loss_options(options.unwrap_or_default());
         let data = DataSpec { split: Split::TestEvery(2), ..folder.data() };
         let evaluate = EvaluateSpec::every_epochs(1).monitor(monitor);
         job.train("train", Training::new(model, data).with(|s| (s.batch, s.evaluate) = (1, Some(evaluate))));

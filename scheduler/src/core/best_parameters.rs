@@ -19,7 +19,7 @@ use super::{
     progress::Progress,
     turn::Turn,
 };
-use crate::spec::Monitor;
+use crate::spec::Metric;
 
 /// With which parameters a training ends.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(super) struct KeptBest {
 
 impl Checkpoints {
     /// The complete one of the best evaluation, with its figure.
-    fn best(&self, monitor: Monitor) -> Option<(&Checkpoint, f64)> {
+    fn best(&self, monitor: Metric) -> Option<(&Checkpoint, f64)> {
         best_of(&self.complete, monitor)
     }
 
@@ -54,7 +54,7 @@ impl Checkpoints {
 }
 
 /// The one of the best evaluation, the first of several that are as good, with its figure.
-fn best_of(complete: &[Checkpoint], monitor: Monitor) -> Option<(&Checkpoint, f64)> {
+fn best_of(complete: &[Checkpoint], monitor: Metric) -> Option<(&Checkpoint, f64)> {
     let figures = complete.iter().filter_map(|checkpoint| {
         let figure = checkpoint.evaluation.as_ref()?.figure(monitor)?;
         Some((checkpoint, figure))

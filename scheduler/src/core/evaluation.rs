@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{json_number, significant::significant};
-use crate::spec::Monitor;
+use crate::spec::Metric;
 
 /// Samples that nothing is trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,17 +248,19 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// One of which no more than the figure that decides is known.
-    pub(super) fn of_figure(monitor: Monitor, figure: f64) -> Self {
+    pub(super) fn of_figure(monitor: Metric, figure: f64) -> Self {
         let unknown = Self { loss: f64::NAN, ..Self::default() };
         match monitor {
-            Monitor::Loss => Self { loss: figure, ..unknown },
-            Monitor::Accuracy => Self { accuracy: Some(figure), ..unknown },
-            Monitor::MacroF1 => Self { macro_f1: Some(figure), ..unknown },
-            Monitor::MacroPrecision => Self { macro_precision: Some(figure), ..unknown },
-            Monitor::MacroRecall => Self { macro_recall: Some(figure), ..unknown },
-            Monitor::PositiveF1 => Self { positive_f1: Some(figure), ..unknown },
-            Monitor::PositivePrecision => Self { positive_precision: Some(figure), ..unknown },
-            Monitor::PositiveRecall => Self { positive_recall: Some(figure), ..unknown },
+            Metric::Loss => Self { loss: figure, ..unknown },
+            Metric::Accuracy => Self { accuracy: Some(figure), ..unknown },
+            Metric::MacroF1 => Self { macro_f1: Some(figure), ..unknown },
+            Metric::MacroPrecision => Self { macro_precision: Some(figure), ..unknown },
+            Metric::MacroRecall => Self { macro_recall: Some(figure), ..unknown },
+            Metric::PositiveF1 => Self { positive_f1: Some(figure), ..unknown },
+            Metric::PositivePrecision => Self { positive_precision: Some(figure), ..unknown },
+            Metric::PositiveRecall => Self { positive_recall: Some(figure), ..unknown },
+            Metric::TopKAccuracy => Self { top_k_accuracy: Some(figure), ..unknown },
+            Metric::Perplexity => Self { perplexity: Some(figure), ..unknown },
         }
     }
 
@@ -290,16 +292,18 @@ impl Evaluation {
     }
 
     /// The figure that says what is better; `None` if it is no number, or the graph computes none.
-    pub(super) fn figure(&self, monitor: Monitor) -> Option<f64> {
+    pub(super) fn figure(&self, monitor: Metric) -> Option<f64> {
         let figure = match monitor {
-            Monitor::Loss => Some(self.loss),
-            Monitor::Accuracy => self.accuracy,
-            Monitor::MacroF1 => self.macro_f1,
-            Monitor::MacroPrecision => self.macro_precision,
-            Monitor::MacroRecall => self.macro_recall,
-            Monitor::PositiveF1 => self.positive_f1,
-            Monitor::PositivePrecision => self.positive_precision,
-            Monitor::PositiveRecall => self.positive_recall,
+            Metric::Loss => Some(self.loss),
+            Metric::Accuracy => self.accuracy,
+            Metric::MacroF1 => self.macro_f1,
+            Metric::MacroPrecision => self.macro_precision,
+            Metric::MacroRecall => self.macro_recall,
+            Metric::PositiveF1 => self.positive_f1,
+            Metric::PositivePrecision => self.positive_precision,
+            Metric::PositiveRecall => self.positive_recall,
+            Metric::TopKAccuracy => self.top_k_accuracy,
+            Metric::Perplexity => self.perplexity,
         };
         figure.filter(|figure| figure.is_finite())
     }
@@ -389,6 +393,15 @@ mod tests {
             let fields = got.fields(EvaluationSet::Validation);
             let told = |name: &str| fields.iter().any(|(field, _)| *field == name);
             assert_eq!(told("validation_positive_recall"), of_positive[1].is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_evaluation_gives_every_metric_back() {
+        for metric in Metric::ALL {
+            let evaluation = Evaluation::of_figure(metric, 0.25);
+            let known = Metric::ALL.into_iter().filter(|other| evaluation.figure(*other) == Some(0.25));
+            assert_eq!(known.collect::<Vec<_>>(), [metric]);
         }
     }
 

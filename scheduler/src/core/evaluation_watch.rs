@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evaluation::Evaluation;
-use crate::spec::{EvaluateSpec, EvaluationsBefore, Monitor};
+use crate::spec::{EvaluateSpec, EvaluationsBefore, Metric};
 
 /// An evaluation, and after how many samples it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl EvaluationWatch {
 
     /// What another training that goes on from here is told; `None` as long as none had a figure that is a number. Where the
     /// parameters of the best are is not known here.
-    pub fn told_on(&self, monitor: Monitor, on_validation: bool) -> Option<EvaluationsBefore> {
+    pub fn told_on(&self, monitor: Metric, on_validation: bool) -> Option<EvaluationsBefore> {
         let best = self.best.as_ref()?;
         Some(EvaluationsBefore {
             monitor,
@@ -101,12 +101,12 @@ mod tests {
     use super::*;
     use crate::spec::{EarlyStopping, ReduceOnPlateau};
 
-    fn spec(monitor: Monitor, patience: u32, min_delta: f64) -> EvaluateSpec {
+    fn spec(monitor: Metric, patience: u32, min_delta: f64) -> EvaluateSpec {
         let early_stopping = Some(EarlyStopping { patience, min_delta });
         EvaluateSpec { monitor, early_stopping, ..EvaluateSpec::every_epochs(1) }
     }
 
-    fn of(monitor: Monitor, figure: f64) -> Evaluation {
+    fn of(monitor: Metric, figure: f64) -> Evaluation {
         Evaluation::of_figure(monitor, figure)
     }
 
@@ -126,8 +126,9 @@ mod tests {
     #[test]
     fn what_is_best_and_when_training_stops() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
-        let (loss, accuracy) = (Monitor::Loss, Monitor::Accuracy);
-        type Case<'a> = (&'a str, Monitor, u32, f64, &'a [f64], Option<u64>, Option<u64>);
+        let (loss, accuracy) = (Metric::Loss, Metric::Accuracy);
+        let (top_k, perplexity) = (Metric::TopKAccuracy, Metric::Perplexity);
+        type Case<'a> = (&'a str, Metric, u32, f64, &'a [f64], Option<u64>, Option<u64>);
         #[rustfmt::skip]
         let cases: &[Case<'_>] = &[
             ("falls all the time",             loss,     1, 0.0, &[4.0, 3.0, 2.0, 1.0],           Some(4), None),
@@ -141,6 +142,8 @@ mod tests {
             ("a number is better than none",   loss,     2, 0.0, &[inf, 9.0, nan, nan],           Some(2), Some(4)),
             ("accuracy rises",                 accuracy, 1, 0.0, &[0.5, 0.6, 0.7],                Some(3), None),
             ("accuracy falls",                 accuracy, 2, 0.0, &[0.5, 0.4, 0.3],                Some(1), Some(3)),
+            ("top-k accuracy falls",           top_k,    1, 0.0, &[0.5, 0.6, 0.4],                Some(2), Some(3)),
+            ("perplexity rises",               perplexity, 1, 0.0, &[9.0, 8.0, 8.5],              Some(2), Some(3)),
         ];
         for (name, monitor, patience, min_delta, figures, best, stop) in cases {
             let got = watch(&spec(*monitor, *patience, *min_delta), figures);
@@ -167,9 +170,9 @@ mod tests {
             };
             let mut watch = EvaluationWatch::default();
             let got = (1..).zip(*losses).map(|(n, loss)| {
-                watch.see(&spec, seen(of(Monitor::Loss, *loss), n));
+                watch.see(&spec, seen(of(Metric::Loss, *loss), n));
                 // Another job that goes on from here counts on.
-                let told = watch.told_on(Monitor::Loss, false).unwrap();
+                let told = watch.told_on(Metric::Loss, false).unwrap();
                 let other = EvaluationWatch::going_on(&told);
                 assert_eq!((other.stalled, other.reductions), (watch.stalled, watch.reductions), "{name}");
                 watch.reductions
@@ -180,9 +183,9 @@ mod tests {
 
     #[test]
     fn a_metric_that_is_not_computed_is_never_better() {
-        let spec = spec(Monitor::Accuracy, 1, 0.0);
+        let spec = spec(Metric::Accuracy, 1, 0.0);
         let mut watch = EvaluationWatch::default();
-        assert!(watch.see(&spec, seen(of(Monitor::Loss, 1.0), 1)));
+        assert!(watch.see(&spec, seen(of(Metric::Loss, 1.0), 1)));
         assert_eq!(watch.best, None);
     }
 
@@ -195,7 +198,7 @@ mod tests {
             delta in (0u8..3).prop_map(|n| f64::from(n) / 4.0),
             is_accuracy: bool,
         ) {
-            let monitor = if is_accuracy { Monitor::Accuracy } else { Monitor::Loss };
+            let monitor = if is_accuracy { Metric::Accuracy } else { Metric::Loss };
             let (best, stop) = watch(&spec(monitor, patience, delta), &figures);
             let mut improvements = vec![0];
             for n in 1..figures.len() {
@@ -217,7 +220,7 @@ mod tests {
         fn with_more_patience_it_never_stops_earlier(
             figures in prop::collection::vec(0f64..2.0, 1..30), patience in 1u32..5
         ) {
-            let stop = |patience| watch(&spec(Monitor::Loss, patience, 0.0), &figures).1.unwrap_or(u64::MAX);
+            let stop = |patience| watch(&spec(Metric::Loss, patience, 0.0), &figures).1.unwrap_or(u64::MAX);
             prop_assert!(stop(patience) < stop(patience + 1) || stop(patience) == u64::MAX);
         }
     }

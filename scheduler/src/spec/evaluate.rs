@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::interval;
+use super::{Metric, interval};
 
 /// Evaluations of a training while it runs: on its validation samples, or on its test samples where it has no others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct EvaluateSpec {
     pub every_epochs: Option<u32>,
     /// Which figure says what is better.
     #[serde(default)]
-    pub monitor: Monitor,
+    pub monitor: Metric,
     /// The shards keep the parameters of the best evaluation, and the training hands on these in place of its last ones.
     #[serde(default)]
     pub keep_best: bool,
@@ -26,59 +26,6 @@ pub struct EvaluateSpec {
     /// When the learning rate falls because training does not become better.
     #[serde(default)]
     pub reduce_on_plateau: Option<ReduceOnPlateau>,
-}
-
-/// A figure of an evaluation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Monitor {
-    /// Less is better.
-    #[default]
-    Loss,
-    /// The share of the predictions that are right; more is better.
-    Accuracy,
-    /// The mean of the F1 scores of all classes; more is better.
-    MacroF1,
-    /// The mean of the precision of all classes; more is better.
-    MacroPrecision,
-    /// The mean of the recall of all classes; more is better.
-    MacroRecall,
-    /// The F1 score of the positive one of two classes; more is better.
-    PositiveF1,
-    /// The precision of the positive one of two classes; more is better.
-    PositivePrecision,
-    /// The recall of the positive one of two classes; more is better.
-    PositiveRecall,
-}
-
-impl Monitor {
-    /// By how much `figure` is better than `other`; below 0 if it is worse.
-    pub fn gain(self, figure: f64, other: f64) -> f64 {
-        match self {
-            Self::Loss => other - figure,
-            Self::Accuracy
-            | Self::MacroF1
-            | Self::MacroPrecision
-            | Self::MacroRecall
-            | Self::PositiveF1
-            | Self::PositivePrecision
-            | Self::PositiveRecall => figure - other,
-        }
-    }
-
-    /// As people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Accuracy => "accuracy",
-            Self::MacroF1 => "macro-f1",
-            Self::MacroPrecision => "macro-precision",
-            Self::MacroRecall => "macro-recall",
-            Self::PositiveF1 => "positive-f1",
-            Self::PositivePrecision => "positive-precision",
-            Self::PositiveRecall => "positive-recall",
-        }
-    }
 }
 
 /// Ends a training that does not become better any more.
@@ -121,9 +68,9 @@ impl EvaluateSpec {
     /// One whenever so many epochs are complete, 1 or more.
     ///
     /// ```
-    /// use syncline_scheduler::spec::{EarlyStopping, EvaluateSpec, Monitor};
+    /// use syncline_scheduler::spec::{EarlyStopping, EvaluateSpec, Metric};
     /// let stops = EarlyStopping::patience(5).min_delta(1e-3);
-    /// let spec = EvaluateSpec::every_epochs(1).monitor(Monitor::Accuracy).keep_best().early_stopping(stops);
+    /// let spec = EvaluateSpec::every_epochs(1).monitor(Metric::Accuracy).keep_best().early_stopping(stops);
     /// assert_eq!(spec.early_stopping, Some(EarlyStopping { patience: 5, min_delta: 1e-3 }));
     /// ```
     pub fn every_epochs(epochs: u32) -> Self {
@@ -132,7 +79,7 @@ impl EvaluateSpec {
 
     /// This figure says which evaluation is better.
     #[must_use]
-    pub fn monitor(mut self, figure: Monitor) -> Self {
+    pub fn monitor(mut self, figure: Metric) -> Self {
         self.monitor = figure;
         self
     }

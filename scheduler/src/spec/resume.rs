@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Monitor, TrainSpec, train::yes};
+use super::{Metric, TrainSpec, train::yes};
 use crate::{ids::JobId, samples::SamplePosition};
 
 /// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
@@ -52,7 +52,7 @@ pub struct ResumeSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationsBefore {
     /// The figure that said what was better.
-    pub monitor: Monitor,
+    pub monitor: Metric,
     /// Whether it was that of the validation samples, not of the test samples.
     pub on_validation: bool,
     /// The best so far.
@@ -198,7 +198,7 @@ mod tests {
             steps_by_round: false,
             steps: vec![StepRun { elements, steps: 9 }],
             evaluations: Some(EvaluationsBefore {
-                monitor: Monitor::Loss,
+                monitor: Metric::Loss,
                 on_validation: false,
                 best: 0.5,
                 best_samples: samples,

@@ -1,7 +1,7 @@
 //! The settings of a training by their names: one list, which `status`, `submit --dry-run` and `metrics` show.
 
 use super::{
-    CheckpointSpec, Compression, Decay, EarlyStopping, EvaluateSpec, LearningRate, Monitor, OnNan, Optimizer,
+    CheckpointSpec, Compression, Decay, EarlyStopping, EvaluateSpec, LearningRate, Metric, OnNan, Optimizer,
     PullCompression, ReduceOnPlateau, Setting, SettingList, TrainSpec, setting_value as value,
 };
 
@@ -191,7 +191,7 @@ impl EvaluateSpec {
         to.push_known([
             ("settings.evaluate.every_s", every_s.map(|seconds| seconds.to_string())),
             ("settings.evaluate.every_epochs", every_epochs.map(|epochs| epochs.to_string())),
-            ("settings.evaluate.monitor", (*monitor != Monitor::Loss).then(|| monitor.name().to_owned())),
+            ("settings.evaluate.monitor", (*monitor != Metric::Loss).then(|| monitor.name().to_owned())),
             ("settings.evaluate.keep_best", keep_best.then(|| true.to_string())),
         ]);
         if let Some(EarlyStopping { patience, min_delta }) = early_stopping {

@@ -97,5 +97,10 @@ pub const PREDICTED: &str = "label.predicted";
 pub const PERPLEXITY: &str = "perplexity";
 /// What precedes k in the name of the output that counts labels among the k best scores.
 pub const CORRECT_TOP: &str = "correct_top";
+
+/// Whether an output is called [`CORRECT_TOP`] and a number.
+pub fn is_correct_top(output: &str) -> bool {
+    output.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
+}
 /// What follows a parameter's name in the name of its gradient.
 pub const GRAD_SUFFIX: &str = ".grad";

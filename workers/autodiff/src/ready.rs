@@ -10,7 +10,7 @@ use crate::error::AutodiffError;
 use crate::forward::{NEXT_SUFFIX, with_columns};
 use crate::row_tables::RowTables;
 use crate::training_graph::{Io, Param, TrainingGraph};
-use crate::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
+use crate::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top};
 
 /// Accepts a ready-made training graph.
 ///
@@ -55,6 +55,8 @@ pub fn accept_ready(
         row_tables: RowTables::default(),
         unreached: Vec::new(),
         has_correct: roles.outputs.contains(CORRECT),
+        has_correct_top: roles.outputs.iter().any(|name| is_correct_top(name)),
+        has_perplexity: roles.outputs.contains(PERPLEXITY),
         classes,
     })
 }
@@ -98,7 +100,7 @@ impl Roles {
         let results: HashSet<String> = grads.chain(nexts).collect();
         let is_special = |name: &str| {
             [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
-                || name.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
+                || is_correct_top(name)
                 || results.contains(name)
         };
         let rest = self.listed.iter().filter(|name| !is_special(name));

@@ -62,6 +62,10 @@ pub struct TrainingGraph {
     pub forward_outputs: Vec<Io>,
     /// Whether there is an output `correct`.
     pub has_correct: bool,
+    /// Whether there is an output `correct_topk` for some k.
+    pub has_correct_top: bool,
+    /// Whether there is an output `perplexity`.
+    pub has_perplexity: bool,
     /// What recomputation saves, where the options ask for it.
     pub saving: Option<Saving>,
     /// The tables that may be given with the rows of a batch alone.

@@ -6,7 +6,7 @@ use syncline_autodiff::{AutodiffError, Loss, Param, Precision, TrainedNames, Tra
 use syncline_scheduler::{
     core::MOST_COUNTED_CLASSES,
     ids::NodeName,
-    spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
+    spec::{DataSpec, JobSpec, Layout, Metric, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
 };
 
 use super::{
@@ -143,6 +143,8 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     accuracy: bool,
+    top_k_accuracy: bool,
+    perplexity: bool,
     /// F1, precision and recall, as the mean of all classes.
     of_classes: bool,
     /// Those of the positive class.
@@ -162,6 +164,8 @@ impl Measured {
         let classes = classes.filter(|classes| *classes <= MOST_COUNTED_CLASSES);
         Self {
             accuracy: graph.has_correct,
+            top_k_accuracy: graph.has_correct_top,
+            perplexity: graph.has_perplexity,
             of_classes: classes.is_some(),
             of_positive: classes == Some(of_two),
         }
@@ -171,20 +175,25 @@ impl Measured {
 pub(super) fn check_monitor(node: &str, training: &Training, measured: Measured) -> Result<(), SubmitError> {
     let Some(monitor) = training.settings.evaluate.map(|evaluate| evaluate.monitor) else { return Ok(()) };
     let node = node.to_owned();
-    match monitor {
-        Monitor::Accuracy if !measured.accuracy => Err(SubmitError::NoAccuracy { node }),
-        Monitor::MacroF1 | Monitor::MacroPrecision | Monitor::MacroRecall if !measured.of_classes => {
-            let needs = "a loss of classes, 1000 at most";
-            Err(SubmitError::NotCounted { node, monitor: monitor.name(), needs })
+    let (is_measured, needs) = match monitor {
+        Metric::Accuracy if !measured.accuracy => return Err(SubmitError::NoAccuracy { node }),
+        Metric::Loss | Metric::Accuracy => return Ok(()),
+        Metric::TopKAccuracy => (
+            measured.top_k_accuracy,
+            "softmax-cross-entropy with `loss_options = { top_k = 5 }`, or another k",
+        ),
+        Metric::Perplexity => {
+            (measured.perplexity, "softmax-cross-entropy with `loss_options = { perplexity = true }`")
         }
-        Monitor::PositiveF1 | Monitor::PositivePrecision | Monitor::PositiveRecall
-            if !measured.of_positive =>
-        {
-            let needs = "two classes, or one label that is there or not";
-            Err(SubmitError::NotCounted { node, monitor: monitor.name(), needs })
+        Metric::MacroF1 | Metric::MacroPrecision | Metric::MacroRecall => {
+            (measured.of_classes, "a loss of classes, 1000 at most")
         }
-        _ => Ok(()),
-    }
+        Metric::PositiveF1 | Metric::PositivePrecision | Metric::PositiveRecall => {
+            (measured.of_positive, "two classes, or one label that is there or not")
+        }
+    };
+    let refusal = || SubmitError::NotCounted { node, monitor: monitor.name(), needs };
+    if is_measured { Ok(()) } else { Err(refusal()) }
 }
 
 /// What is doubtful about settings that neither the training graph nor the data depend on.

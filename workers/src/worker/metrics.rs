@@ -1,6 +1,6 @@
 //! Loss and metrics over test samples that are computed batch by batch.
 
-use syncline_autodiff::{CORRECT, CORRECT_TOP, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
+use syncline_autodiff::{CORRECT, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top};
 use syncline_runtime::BackendError;
 use syncline_scheduler::core::EvaluationSums;
 
@@ -19,11 +19,9 @@ impl RunningMetrics {
     /// `outputs`: names of the evaluation graph's outputs.
     pub(crate) fn of(outputs: &[String]) -> Self {
         let named = |name: &str| outputs.iter().find(|output| *output == name).cloned();
-        let top =
-            |output: &&String| output.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok());
         Self {
             correct: named(CORRECT),
-            correct_top: outputs.iter().find(top).cloned(),
+            correct_top: outputs.iter().find(|output| is_correct_top(output)).cloned(),
             perplexity: named(PERPLEXITY),
             predictions: named(PREDICTIONS),
             sums: EvaluationSums::default(),

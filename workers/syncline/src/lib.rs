@@ -66,7 +66,7 @@ pub use syncline_scheduler::{
     spec::{
         Augment, AxisOrder, BalanceOptions, BalanceRule, ChannelAxis, CheckpointSpec, Compression, CsvSource,
         DataSpec, Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob,
-        InvalidPolicy, JobSpec, LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec,
+        InvalidPolicy, JobSpec, LearningRate, Metric, OnNan, Optimizer, PolicyRule, PolicySpec,
         PullCompression, ReduceOnPlateau, Separator, SettingList, Source, Split, TrainSpec, ValidJob,
     },
     sync::{

@@ -17,7 +17,7 @@ use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
 use crate::sizes::sizes;
 use crate::training_graph::{Io, Param, TrainingGraph};
-use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT, PREDICTED};
+use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT, PERPLEXITY, PREDICTED, is_correct_top};
 use checks::{check_names, check_results};
 
 /// Derives the training graph of a forward model.
@@ -58,6 +58,7 @@ pub fn derive(
     let eval_onnx = evaluation.to_bytes();
 
     let io = |name: &String| Io::new(name, forward.type_of(name));
+    let metrics = || values.metrics.iter().map(|(name, _)| name.as_str());
     Ok(TrainingGraph {
         train_onnx,
         eval_onnx,
@@ -67,7 +68,9 @@ pub fn derive(
         saving,
         row_tables: forward.row_tables.clone(),
         unreached,
-        has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
+        has_correct: metrics().any(|name| name == CORRECT),
+        has_correct_top: metrics().any(is_correct_top),
+        has_perplexity: metrics().any(|name| name == PERPLEXITY),
         classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
         loss_at: Some(output),
         scores_by_sigmoid,
