@@ -4,7 +4,7 @@
 
 use std::{path::Path, time::Duration};
 
-use syncline::{EventKind, JobPhase, JobView};
+use syncline::{EventKind, JobPhase, JobView, Metric};
 use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_examples::{Run, digits};
 use syncline_onnx as onnx;
@@ -57,7 +57,7 @@ async fn learns(policy: &str) -> u64 {
     let store = RedisStore::connect(cluster.redis_url()).await.unwrap();
     let view = train(&cluster, policy, 1).await;
     assert_eq!(view.job.state, JobPhase::Done, "{policy}: {:?}", view.job);
-    let accuracy = view.job.test_accuracy.unwrap();
+    let accuracy = view.job.test[Metric::Accuracy].unwrap();
     assert!(accuracy >= 0.95, "{policy}: {accuracy}");
     assert_eq!(view.job.samples_applied, TRAINING_SAMPLES * u64::from(digits::EPOCHS), "{policy}");
     assert_eq!(view.job.test_samples, Some(360), "{policy}");

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use syncline::{JobId, JobPhase, LocalCluster, LocalOptions, worker::Throttle};
+use syncline::{JobId, JobPhase, LocalCluster, LocalOptions, Metric, worker::Throttle};
 use syncline_examples::{Run, digits, integral};
 use syncline_workers::client::token_file;
 
@@ -152,7 +152,7 @@ async fn a_model_that_was_trained_here_classifies_as_well_as_its_test_said() {
     let run = Run { id: "digits", policy: "bsp".parse().unwrap(), epochs: 8, seed: 1, workers: 2 };
     let trainer = cluster.client();
     let id = trainer.submit(&digits::job(&run)).await.unwrap().id;
-    let tested = trainer.wait(&id, |_| {}).await.unwrap().job.test_accuracy.unwrap();
+    let tested = trainer.wait(&id, |_| {}).await.unwrap().job.test[Metric::Accuracy].unwrap();
     let printed = client(env!("CARGO_BIN_EXE_classify"), &cluster, vec!["digits".to_owned()]).await;
     let right: f64 = printed.split(' ').next().unwrap().parse().unwrap();
     assert!(tested > 0.9 && (right - tested * 360.0).abs() < 1.5, "{tested}, {printed}");

@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use syncline::JobPhase;
-use syncline::JobView;
+use syncline::{JobPhase, JobView, Metric};
 use syncline_examples::{
     Run, chargpt, cifar10,
     mnist::{self, Net},
@@ -38,7 +37,7 @@ async fn the_perceptron_and_lenet_read_digits() {
     for (net, epochs) in [(Net::Mlp, 6), (Net::Lenet, 10)] {
         let view = train(&mnist::job(&run("mnist", epochs), net, mnist::data(None).unwrap()).unwrap()).await;
         assert_eq!(view.job.test_samples, Some(200));
-        let accuracy = view.job.test_accuracy.unwrap();
+        let accuracy = view.job.test[Metric::Accuracy].unwrap();
         assert!(accuracy > 0.6, "{net}: {accuracy}, chance is 0.1");
     }
 }
@@ -61,7 +60,7 @@ async fn the_gpt_learns_which_characters_follow() {
     *stride *= 4;
     let view = train(&chargpt::job(&run("chargpt", 1), data).unwrap()).await;
     // Of 78 characters, unlearned: 4.36. The most frequent one, a blank, is 0.18 of the text.
-    let (loss, accuracy) = (view.job.test_loss.unwrap(), view.job.test_accuracy.unwrap());
+    let (loss, accuracy) = (view.job.test[Metric::Loss].unwrap(), view.job.test[Metric::Accuracy].unwrap());
     assert!(loss < 3.2 && accuracy > 0.15, "loss {loss}, accuracy {accuracy}");
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use syncline::JobPhase;
+use syncline::{JobPhase, Metric};
 use syncline_examples::{Run, recommender};
 use syncline_scheduler::spec::ParameterKind;
 use syncline_workers::{
@@ -26,7 +26,7 @@ async fn what_two_workers_learn_of_some_ratings_predicts_the_others() {
     let view = cluster.client().wait(&"recommender".parse().unwrap(), |_| {}).await.unwrap();
     assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
     // Who predicts the mean is off by 1, squared.
-    let loss = view.job.test_loss.unwrap();
+    let loss = view.job.test[Metric::Loss].unwrap();
     assert!(loss < 0.3, "{loss}");
     cluster.stop().await.unwrap();
 }

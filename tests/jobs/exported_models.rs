@@ -8,7 +8,7 @@ use std::{
 };
 
 use safetensors::{Dtype, tensor::TensorView as Saved};
-use syncline::{JobPhase, Loss};
+use syncline::{JobPhase, Loss, Metric};
 use syncline_onnx::SplitMix64;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_scheduler::spec::{DataSpec, Source, Split, TrainSpec};
@@ -179,7 +179,8 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
             .unwrap();
         assert!(command.status.success(), "{name}: {command:?}");
         let (loss, accuracy) = measured(&fs::read(&out).unwrap(), spec.train().unwrap().1);
-        let (wanted_loss, wanted_accuracy) = (view.job.test_loss.unwrap(), view.job.test_accuracy.unwrap());
+        let (wanted_loss, wanted_accuracy) =
+            (view.job.test[Metric::Loss].unwrap(), view.job.test[Metric::Accuracy].unwrap());
         assert!(
             (loss - wanted_loss).abs() < TOLERANCE * wanted_loss.max(1.0),
             "{name}: {loss}, {wanted_loss}"

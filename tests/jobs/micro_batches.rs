@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use safetensors::SafeTensors;
-use syncline::{Loss, LossOptions};
+use syncline::{Loss, LossOptions, Metric};
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64};
 use syncline_rpc::status::JobStatus;
 use syncline_scheduler::spec::{DataSpec, Source, Split};
@@ -114,7 +114,7 @@ async fn pieces_learn_what_whole_batches_learn() {
             });
             let (job, numbers) = train(&cluster, &graph).await;
             assert_eq!((job.micro_batch, job.samples_applied), (most, 4 * 153), "{id}");
-            ends.push((job.test_loss.unwrap(), numbers));
+            ends.push((job.test[Metric::Loss].unwrap(), numbers));
         }
         let [(loss, whole), (of_pieces, pieces)] = &ends[..] else { unreachable!("two jobs") };
         let far = whole.iter().zip(pieces).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -136,7 +136,10 @@ async fn every_policy_takes_pieces_and_those_without_effect_are_said() {
         });
         let (job, numbers) = train(&cluster, &graph).await;
         assert_eq!(job.samples_applied, 4 * 153, "{policy}");
-        assert!(job.test_loss.unwrap() < 1.2 && numbers.iter().all(|x| x.is_finite()), "{policy}: {job:?}");
+        assert!(
+            job.test[Metric::Loss].unwrap() < 1.2 && numbers.iter().all(|x| x.is_finite()),
+            "{policy}: {job:?}"
+        );
     }
     for (policy, micro_batch, is_idle) in
         [("bsp", 19, false), ("bsp", 20, true), ("asp", 64, true), ("lb-bsp", 20, false), ("auto", 64, false)]

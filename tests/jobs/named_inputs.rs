@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use safetensors::{Dtype, tensor::TensorView};
-use syncline::{JobPhase, Loss};
+use syncline::{JobPhase, Loss, Metric};
 use syncline_autodiff::LossOptions;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_scheduler::spec::{DataSpec, Source, Split};
@@ -92,6 +92,6 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
     assert_eq!(view.job.test_samples, Some(25));
     // Ignored positions are no wrong answers, and there is one prediction a position.
-    assert_eq!(view.job.test_accuracy, Some(1.0), "{:?}", view.job);
+    assert_eq!(view.job.test[Metric::Accuracy], Some(1.0), "{:?}", view.job);
     cluster.stop().await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-use syncline::Loss;
+use syncline::{Loss, Metric};
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64};
 use syncline_scheduler::spec::{DataSpec, Optimizer, ParameterKind, Source, Split};
 use syncline_workers::{
@@ -91,7 +91,7 @@ async fn train(cluster: &LocalCluster, graph: &JobGraph) -> (Vec<u8>, f64) {
     let job = trained(cluster, graph).await;
     let epochs = job.samples_applied / (SAMPLES as u64 * 4 / 5);
     assert_eq!(job.samples_applied, epochs * SAMPLES as u64 * 4 / 5, "{}", job.id);
-    (fs::read(job.snapshot.unwrap()).unwrap(), job.test_loss.unwrap())
+    (fs::read(job.snapshot.unwrap()).unwrap(), job.test[Metric::Loss].unwrap())
 }
 
 fn all() -> Vec<String> {

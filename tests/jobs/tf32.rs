@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs};
 
 use safetensors::SafeTensors;
-use syncline::{JobPhase, Loss};
+use syncline::{JobPhase, Loss, Metric};
 use syncline_autodiff::{DeriveOptions, Precision, derive};
 use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Source, Split};
@@ -50,7 +50,7 @@ async fn a_job_with_tf32_trains_on_a_cpu_to_the_weights_of_float32() {
         let tensors = SafeTensors::deserialize(&file).unwrap();
         let weights: BTreeMap<_, _> =
             tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.data().to_vec())).collect();
-        (tf32, weights, view.job.test_loss.unwrap())
+        (tf32, weights, view.job.test[Metric::Loss].unwrap())
     };
     let (_, weights, loss) = run("float32", forward(), Precision::F32).await;
     for (id, model) in [("forward", forward()), ("ready", ready)] {

@@ -1,6 +1,6 @@
 //! A training that is evaluated while it runs, with real processes.
 
-use syncline::{JobId, Loss};
+use syncline::{JobId, Loss, Metric};
 use syncline_onnx as onnx;
 use syncline_rpc::status::{EvaluationPoint, EventKind};
 use syncline_scheduler::spec::{DataSpec, EvaluateSpec, Source, Split};
@@ -52,8 +52,9 @@ async fn evaluations(cluster: &Cluster, job: &JobId) -> Vec<EvaluationPoint> {
     let events = events.unwrap().into_iter().map(|entry| entry.value);
     let told: Vec<_> = events.filter(|event| event.what == EventKind::Evaluated).collect();
     let of_events: Vec<_> =
-        told.iter().map(|event| (event.samples.unwrap(), event.test_loss.unwrap())).collect();
-    let of_points: Vec<_> = points.iter().map(|point| (point.samples, point.test_loss.unwrap())).collect();
+        told.iter().map(|event| (event.samples.unwrap(), event.test[Metric::Loss].unwrap())).collect();
+    let of_points: Vec<_> =
+        points.iter().map(|point| (point.samples, point.test[Metric::Loss].unwrap())).collect();
     assert_eq!(of_points, of_events);
     points
 }
@@ -83,9 +84,13 @@ async fn check_parts(cluster: &Cluster, id: &str, policy: &str) {
     assert_eq!(told.len(), 4, "{policy}, the node does the last one: {told:?}");
     for (epoch, point) in (1..).zip(told) {
         assert_eq!(point.test_samples, Some(TESTS));
-        assert!((point.test_loss.unwrap() - whole).abs() < 1e-5, "{policy}: {point:?}, {whole}");
-        assert_eq!(point.test_accuracy, Some(accuracy));
-        let told = [point.test_macro_f1, point.test_macro_precision, point.test_macro_recall];
+        assert!((point.test[Metric::Loss].unwrap() - whole).abs() < 1e-5, "{policy}: {point:?}, {whole}");
+        assert_eq!(point.test[Metric::Accuracy], Some(accuracy));
+        let told = [
+            point.test[Metric::MacroF1],
+            point.test[Metric::MacroPrecision],
+            point.test[Metric::MacroRecall],
+        ];
         assert_eq!(told, of_classes);
         assert_eq!(point.samples, epoch * TRAINS, "{point:?}");
     }
@@ -109,7 +114,7 @@ async fn deaths_of_engine_worker_and_all_lose_no_sample_and_no_last_evaluation()
     let samples: Vec<u64> = told.iter().map(|point| point.samples).collect();
     assert_eq!(samples, (1..=EPOCHS).map(|epoch| epoch * TRAINS).collect::<Vec<_>>());
     assert_eq!(
-        told.last().unwrap().test_loss.unwrap().to_string().parse::<f64>().ok(),
+        told.last().unwrap().test[Metric::Loss].unwrap().to_string().parse::<f64>().ok(),
         summary["test_loss"].parse().ok()
     );
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use syncline::{JobId, JobPhase, JobView, MemberStatus};
+use syncline::{JobId, JobPhase, JobView, MemberStatus, Metric};
 
 /// The result of one run.
 #[derive(Debug, Serialize)]
@@ -48,9 +48,9 @@ impl Report {
         let started_ms = job.started_ms.unwrap_or(0);
         let trained_ms = job.trained_ms.unwrap_or(started_ms);
         Self {
-            test_accuracy: job.test_accuracy,
-            test_loss: job.test_loss,
-            test_perplexity: job.test_perplexity,
+            test_accuracy: job.test[Metric::Accuracy],
+            test_loss: job.test[Metric::Loss],
+            test_perplexity: job.test[Metric::Perplexity],
             epochs: job.epochs,
             seconds: trained_ms.saturating_sub(started_ms) as f64 / 1e3,
             policy: policy.to_owned(),

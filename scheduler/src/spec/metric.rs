@@ -62,6 +62,11 @@ impl Metric {
         }
     }
 
+    /// What its value is called among other fields.
+    pub fn field(self) -> String {
+        self.name().replace('-', "_")
+    }
+
     /// What a model costs that has this value: the less, the better it is.
     pub fn cost(self, value: f64) -> f64 {
         match self {

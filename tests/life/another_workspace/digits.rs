@@ -1,4 +1,4 @@
-use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
+use syncline::{Client, DataSpec, JobGraph, Loss, Metric, Model, Source, Split, Training};
 
 #[tokio::main]
 async fn main() -> Result<(), syncline::Error> {
@@ -13,7 +13,7 @@ async fn main() -> Result<(), syncline::Error> {
     let submitted = client.submit(&job).await?;
     submitted.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let done = client.wait(&submitted.id, |view| println!("loss {:?}", view.job.loss)).await?;
-    println!("accuracy {:?}", done.job.test_accuracy);
+    println!("accuracy {:?}", done.job.test[Metric::Accuracy]);
     client.weights(&submitted.id).await?.save("digits.safetensors")?;
     Ok(())
 }

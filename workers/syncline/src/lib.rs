@@ -16,7 +16,7 @@
 //! ```no_run
 //! # #[cfg(feature = "train")]
 //! # async fn example() -> Result<(), syncline::Error> {
-//! use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
+//! use syncline::{Client, DataSpec, JobGraph, Loss, Metric, Model, Source, Split, Training};
 //!
 //! let data = DataSpec::new(Source::csv("digits.csv.gz")).with(|d| d.split = Split::TestEvery(5));
 //! let model = Model::forward("digits.onnx", Loss::SoftmaxCrossEntropy);
@@ -27,7 +27,7 @@
 //! let client = Client::find()?;
 //! let id = client.submit(&job).await?.id;
 //! let done = client.wait(&id, |view| println!("loss {:?}", view.job.loss)).await?;
-//! println!("accuracy {:?}", done.job.test_accuracy);
+//! println!("accuracy {:?}", done.job.test[Metric::Accuracy]);
 //! client.weights(&id).await?.save("digits.safetensors")?;
 //! # Ok(())
 //! # }
@@ -48,8 +48,8 @@ pub use syncline_rpc::{
     InvalidCursor, InvalidToken, JobFolders, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
-        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,
-        LiveWorker, MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
+        EngineStatus, Entry, EvaluationPoint, EventKind, Figures, JobEvent, JobList, JobPhase, JobStatus,
+        JobView, LiveWorker, MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 #[cfg(any(feature = "train", feature = "worker"))]

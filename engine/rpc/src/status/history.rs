@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{EvaluationSet, EventKind},
     ids::{Incarnation, JobId, as_text},
+    spec::Metric,
 };
 
 use super::{
-    JobStatus,
+    Figures, JobStatus, figures,
     text::{self, UnknownFields, parsed_option, printed_option},
 };
 use crate::{StreamCursor, StreamEntry};
@@ -66,72 +67,18 @@ pub struct EvaluationPoint {
     pub at_ms: u64,
     /// Samples that the model had been trained on.
     pub samples: u64,
-    /// Mean over the validation samples, each by its weight.
-    #[serde(default)]
-    pub validation_loss: Option<f64>,
+    /// What was measured on validation samples.
+    #[serde(flatten, with = "figures::validation")]
+    pub validation: Figures,
     /// Validation samples on which it was measured.
     #[serde(default)]
     pub validation_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub validation_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub validation_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub validation_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub validation_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub validation_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub validation_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_recall: Option<f64>,
-    /// Mean over the test samples, each by its weight.
-    #[serde(default)]
-    pub test_loss: Option<f64>,
+    /// What was measured on test samples.
+    #[serde(flatten, with = "figures::test")]
+    pub test: Figures,
     /// Test samples on which it was measured.
     #[serde(default)]
     pub test_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1.
-    #[serde(default)]
-    pub test_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub test_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub test_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub test_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub test_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub test_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_recall: Option<f64>,
     /// Whether it was the best so far when one asked for it.
     #[serde(default)]
     pub best: bool,
@@ -209,72 +156,18 @@ pub struct JobEvent {
     /// How long each worker stood still for it, on average.
     #[serde(default)]
     pub rest_ms: Option<u64>,
-    /// Mean over the validation samples of an evaluation.
-    #[serde(default)]
-    pub validation_loss: Option<f64>,
+    /// What was measured on validation samples.
+    #[serde(flatten, with = "figures::validation")]
+    pub validation: Figures,
     /// Validation samples on which it was measured.
     #[serde(default)]
     pub validation_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub validation_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub validation_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub validation_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub validation_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub validation_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub validation_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_recall: Option<f64>,
-    /// Mean over the test samples of an evaluation.
-    #[serde(default)]
-    pub test_loss: Option<f64>,
+    /// What was measured on test samples.
+    #[serde(flatten, with = "figures::test")]
+    pub test: Figures,
     /// Test samples on which it was measured.
     #[serde(default)]
     pub test_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub test_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub test_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub test_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub test_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub test_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub test_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_recall: Option<f64>,
     /// What the learning rate is since an evaluation has reduced it, behind the warmup.
     #[serde(default)]
     pub learning_rate: Option<f64>,
@@ -287,14 +180,22 @@ pub struct JobEvent {
 }
 
 impl EvaluationPoint {
+    /// What was measured on these samples.
+    pub fn figures(&self, on: EvaluationSet) -> &Figures {
+        match on {
+            EvaluationSet::Validation => &self.validation,
+            EvaluationSet::Test => &self.test,
+        }
+    }
+
     /// On validation samples, where there are any; else on test samples.
     pub fn loss(&self) -> f64 {
-        self.validation_loss.or(self.test_loss).unwrap_or(f64::NAN)
+        self.figures(self.set())[Metric::Loss].unwrap_or(f64::NAN)
     }
 
     /// On which samples it was measured.
     pub fn is_validation(&self) -> bool {
-        self.validation_loss.is_some()
+        self.validation[Metric::Loss].is_some()
     }
 
     /// The set on which it was measured.
@@ -315,33 +216,13 @@ pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_
         return;
     }
     let Some(at_ms) = job.best_ms.filter(|_| are_all) else { return };
-    let validation = |figure: Option<f64>| figure.filter(|_| validates);
-    let test = |figure: Option<f64>| figure.filter(|_| !validates);
     let value = EvaluationPoint {
         at_ms,
         samples,
-        validation_loss: validation(job.best_loss),
+        validation: if validates { job.best } else { Figures::default() },
         validation_samples: job.validation_samples.filter(|_| validates),
-        validation_accuracy: validation(job.best_accuracy),
-        validation_top_k_accuracy: validation(job.best_top_k_accuracy),
-        validation_perplexity: validation(job.best_perplexity),
-        validation_macro_f1: validation(job.best_macro_f1),
-        validation_macro_precision: validation(job.best_macro_precision),
-        validation_macro_recall: validation(job.best_macro_recall),
-        validation_positive_f1: validation(job.best_positive_f1),
-        validation_positive_precision: validation(job.best_positive_precision),
-        validation_positive_recall: validation(job.best_positive_recall),
-        test_loss: test(job.best_loss),
+        test: if validates { Figures::default() } else { job.best },
         test_samples: job.test_samples.filter(|_| !validates),
-        test_accuracy: test(job.best_accuracy),
-        test_top_k_accuracy: test(job.best_top_k_accuracy),
-        test_perplexity: test(job.best_perplexity),
-        test_macro_f1: test(job.best_macro_f1),
-        test_macro_precision: test(job.best_macro_precision),
-        test_macro_recall: test(job.best_macro_recall),
-        test_positive_f1: test(job.best_positive_f1),
-        test_positive_precision: test(job.best_positive_precision),
-        test_positive_recall: test(job.best_positive_recall),
         best: true,
     };
     let place = points.iter().position(|point| point.value.at_ms > at_ms).unwrap_or(points.len());
@@ -400,9 +281,12 @@ mod tests {
         mark_best(&mut all, &job, true);
         let best = &all[1].value;
         assert_eq!((all.len(), best.samples, best.at_ms, best.best), (3, 30, 3, true));
-        assert_eq!((best.validation_loss, best.validation_accuracy), (Some(0.25), Some(0.75)));
-        assert_eq!((best.validation_samples, best.validation_perplexity), (Some(8), Some(2.0)));
-        assert_eq!((best.test_loss, best.test_accuracy), (None, None));
+        assert_eq!(
+            (best.validation[Metric::Loss], best.validation[Metric::Accuracy]),
+            (Some(0.25), Some(0.75))
+        );
+        assert_eq!((best.validation_samples, best.validation[Metric::Perplexity]), (Some(8), Some(2.0)));
+        assert_eq!(best.test, Figures::default());
         let mut newest = points(&[("4", "40", "validation_loss")]);
         mark_best(&mut newest, &job, false);
         assert_eq!(newest.len(), 1, "behind a point of them it is told no second time");
@@ -420,34 +304,19 @@ mod tests {
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
-        let of_evaluations = [
-            "test_loss",
-            "test_samples",
-            "test_accuracy",
-            "test_top_k_accuracy",
-            "test_perplexity",
-            "test_macro_f1",
-            "test_macro_precision",
-            "test_macro_recall",
-            "test_positive_f1",
-            "test_positive_precision",
-            "test_positive_recall",
-            "validation_loss",
-            "validation_samples",
-            "validation_accuracy",
-            "validation_top_k_accuracy",
-            "validation_perplexity",
-            "validation_macro_f1",
-            "validation_macro_precision",
-            "validation_macro_recall",
-            "validation_positive_f1",
-            "validation_positive_precision",
-            "validation_positive_recall",
-        ];
+        let of_set = |set: &str| {
+            Metric::ALL
+                .map(|metric| format!("{set}_{}", metric.field()))
+                .into_iter()
+                .chain([format!("{set}_samples")])
+        };
+        let of_evaluations: Vec<String> = of_set("test").chain(of_set("validation")).collect();
         let of_jobs = ["nodes", "workers", "applied", "barriers", "state", "learning_rate"];
-        let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();
+        let fields = [&fields[..], &of_checkpoints, &of_jobs].concat();
+        let is_field =
+            |word: &&str| fields.contains(word) || of_evaluations.iter().any(|field| field == word);
         let is_event =
-            |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
+            |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !is_field(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();
         assert!(events.len() >= 20, "{events:?}");
         for what in events {

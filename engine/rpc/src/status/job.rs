@@ -11,7 +11,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    TaskCounts,
+    Figures, TaskCounts, figures,
     text::{self, UnknownFields},
 };
 use crate::{JobFields, ListedJobs};
@@ -211,35 +211,8 @@ pub struct JobStatus {
     #[serde(default)]
     pub best_samples: Option<u64>,
     /// What it measured.
-    #[serde(default)]
-    pub best_loss: Option<f64>,
-    /// Share of the predictions that were right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub best_accuracy: Option<f64>,
-    /// Share of the labels that were among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub best_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub best_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub best_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub best_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub best_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub best_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub best_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub best_positive_recall: Option<f64>,
+    #[serde(flatten, with = "figures::best")]
+    pub best: Figures,
     /// When that was.
     #[serde(default)]
     pub best_ms: Option<u64>,
@@ -258,72 +231,18 @@ pub struct JobStatus {
     /// With which parameters training ended: `best`, those after `best_samples`, or `last`.
     #[serde(default)]
     pub handed_on: Option<String>,
-    /// Mean over the validation samples, of the newest evaluation on them.
-    #[serde(default)]
-    pub validation_loss: Option<f64>,
+    /// What the newest evaluation on validation samples measured.
+    #[serde(flatten, with = "figures::validation")]
+    pub validation: Figures,
     /// Validation samples on which it was measured.
     #[serde(default)]
     pub validation_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub validation_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub validation_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub validation_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub validation_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub validation_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub validation_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub validation_positive_recall: Option<f64>,
-    /// What the newest evaluation measured: of a node `evaluate`, while it trains, or at its end.
-    #[serde(default)]
-    pub test_loss: Option<f64>,
+    /// What the newest evaluation on test samples measured: of a node `evaluate`, while it trains, or at its end.
+    #[serde(flatten, with = "figures::test")]
+    pub test: Figures,
     /// Samples on which it was measured.
     #[serde(default)]
     pub test_samples: Option<u64>,
-    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
-    #[serde(default)]
-    pub test_accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores, 0 to 1.
-    #[serde(default)]
-    pub test_top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default)]
-    pub test_perplexity: Option<f64>,
-    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
-    #[serde(default)]
-    pub test_macro_f1: Option<f64>,
-    /// Mean of the precision of these classes, 0 to 1; one that was never predicted counts as 0.
-    #[serde(default)]
-    pub test_macro_precision: Option<f64>,
-    /// Mean of the recall of these classes, 0 to 1; one that was never there counts as 0.
-    #[serde(default)]
-    pub test_macro_recall: Option<f64>,
-    /// F1 score of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_f1: Option<f64>,
-    /// Precision of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_precision: Option<f64>,
-    /// Recall of the positive one of two classes, 0 to 1.
-    #[serde(default)]
-    pub test_positive_recall: Option<f64>,
     /// The file that a `snapshot` node wrote, or the last weights of a job that is over.
     #[serde(default)]
     pub snapshot: Option<String>,
@@ -365,6 +284,14 @@ impl JobStatus {
     pub fn monitored_set(&self) -> Option<EvaluationSet> {
         let is_validation = self.monitor.as_ref()?.starts_with(EvaluationSet::Validation.name());
         Some(if is_validation { EvaluationSet::Validation } else { EvaluationSet::Test })
+    }
+
+    /// What the newest evaluation on these samples measured.
+    pub fn figures(&self, on: EvaluationSet) -> &Figures {
+        match on {
+            EvaluationSet::Validation => &self.validation,
+            EvaluationSet::Test => &self.test,
+        }
     }
 
     /// The job that this one went on from, as long as the best evaluation is still one of that job.

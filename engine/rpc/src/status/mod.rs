@@ -6,6 +6,7 @@
 
 mod cluster;
 mod event_text;
+mod figures;
 mod history;
 mod job;
 mod member;
@@ -16,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use cluster::{EngineStatus, LiveWorker, RUN_MODEL, SILENCE_SHOWN_AFTER};
 pub use event_text::event_fields;
+pub use figures::Figures;
 pub use history::{Entry, EvaluationPoint, JobEvent, MetricsPoint, mark_best};
 pub use job::{JobList, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};

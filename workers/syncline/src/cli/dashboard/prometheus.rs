@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use syncline_rpc::status::{JobStatus, LiveWorker};
+use syncline_scheduler::spec::Metric;
 
 use super::overview::{Known, Overview};
 use crate::cli::describe::samples_per_s_lately;
@@ -28,10 +29,10 @@ const OF_JOBS: [JobMetric; 20] = [
     ("wait_seconds_predicted",   "The same as it was predicted",                |job, _| training(job, job.predicted_wait_ms as f64 / 1e3)),
     ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job, _| training(job, job.lead as f64)),
     ("loss",                     "Mean loss of the newest iterations",          |job, _| job.loss),
-    ("validation_loss",          "Loss of the newest evaluation on validation samples, while it trains or by a node", |job, _| job.validation_loss),
-    ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job, _| job.validation_accuracy),
-    ("test_loss",                "Loss of the newest evaluation on test samples, while it trains or by a node", |job, _| job.test_loss),
-    ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job, _| job.test_accuracy),
+    ("validation_loss",          "Loss of the newest evaluation on validation samples, while it trains or by a node", |job, _| job.validation[Metric::Loss]),
+    ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job, _| job.validation[Metric::Accuracy]),
+    ("test_loss",                "Loss of the newest evaluation on test samples, while it trains or by a node", |job, _| job.test[Metric::Loss]),
+    ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job, _| job.test[Metric::Accuracy]),
     ("checkpoint_timestamp_seconds", "Moment that the newest checkpoint holds",   |job, _| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
     ("tasks_total",              "General tasks that the graph has by now",     |job, _| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
     ("tasks_ended",              "General tasks that ended",                    |job, _| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),

@@ -1,39 +1,22 @@
 //! The evaluations of a training in words.
 
-use syncline_rpc::status::JobStatus;
-use syncline_scheduler::core::significant;
+use syncline_rpc::status::{Figures, JobStatus};
+use syncline_scheduler::{core::significant, spec::Metric};
 
 /// What the newest evaluation on test samples measured.
 pub(super) fn test(job: &JobStatus) -> Option<String> {
-    evaluation(
-        [job.test_loss, job.test_accuracy, job.test_top_k_accuracy, job.test_perplexity],
-        [job.test_macro_f1, job.test_macro_precision, job.test_macro_recall],
-        [job.test_positive_f1, job.test_positive_precision, job.test_positive_recall],
-    )
+    evaluation(&job.test)
 }
 
 /// What the newest evaluation on validation samples measured.
 pub(super) fn validation(job: &JobStatus) -> Option<String> {
-    evaluation(
-        [
-            job.validation_loss,
-            job.validation_accuracy,
-            job.validation_top_k_accuracy,
-            job.validation_perplexity,
-        ],
-        [job.validation_macro_f1, job.validation_macro_precision, job.validation_macro_recall],
-        [job.validation_positive_f1, job.validation_positive_precision, job.validation_positive_recall],
-    )
+    evaluation(&job.validation)
 }
 
 /// The best evaluation so far, and what becomes of its parameters.
 pub(super) fn best(job: &JobStatus) -> Option<String> {
     let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
-    let figures = evaluation(
-        [job.best_loss, job.best_accuracy, None, None],
-        [job.best_macro_f1, job.best_macro_precision, job.best_macro_recall],
-        [job.best_positive_f1, job.best_positive_precision, job.best_positive_recall],
-    )?;
+    let figures = evaluation(&job.best)?;
     let kept = match (job.handed_on.as_deref(), job.best_checkpoint, &job.best_lost) {
         (Some("best"), ..) => ", handed on".to_owned(),
         (Some(_), _, Some(_)) => "; the last parameters are handed on".to_owned(),
@@ -45,23 +28,21 @@ pub(super) fn best(job: &JobStatus) -> Option<String> {
     Some(format!("{figures} after {samples} samples, by the {monitor}{whose}{kept}"))
 }
 
-/// What an evaluation measured: loss, accuracy, top-k accuracy and perplexity; F1, precision and recall of all classes, and of the
-/// positive one.
-fn evaluation(
-    [loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4],
-    of_all: [Option<f64>; 3],
-    of_positive: [Option<f64>; 3],
-) -> Option<String> {
+/// What an evaluation measured.
+fn evaluation(figures: &Figures) -> Option<String> {
+    use Metric as M;
+    let known = |metrics: [Metric; 3]| metrics.map(|metric| figures[metric]);
     let share = |name: &str, share: Option<f64>| {
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
-    let shares = share("accuracy", accuracy) + &share("top-k accuracy", top_k_accuracy);
+    let shares = share("accuracy", figures[M::Accuracy]) + &share("top-k accuracy", figures[M::TopKAccuracy]);
     let scores = |name: &str, scores: [Option<f64>; 3]| {
         scores_in_words(scores).map_or(String::new(), |scores| format!(", {name} {scores}"))
     };
-    let scores = scores("macro F1", of_all) + &scores("F1", of_positive);
-    let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    loss.map(|loss| format!("loss {}{shares}{scores}{perplexity}", significant(loss)))
+    let scores = scores("macro F1", known([M::MacroF1, M::MacroPrecision, M::MacroRecall]))
+        + &scores("F1", known([M::PositiveF1, M::PositivePrecision, M::PositiveRecall]));
+    let perplexity = figures[M::Perplexity].map_or(String::new(), |value| format!(", perplexity {value:.2}"));
+    figures[M::Loss].map(|loss| format!("loss {}{shares}{scores}{perplexity}", significant(loss)))
 }
 
 /// F1, with precision and recall where they are known.

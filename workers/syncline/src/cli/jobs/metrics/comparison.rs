@@ -1,10 +1,10 @@
 //! Several trainings side by side.
 
 use serde::Serialize;
-use syncline_rpc::status::{Entry, EvaluationPoint, JobStatus, MetricsPoint};
+use syncline_rpc::status::{Entry, EvaluationPoint, Figures, JobStatus, MetricsPoint};
 use syncline_scheduler::{
     core::{EvaluationSet, significant},
-    spec::SettingList,
+    spec::{Metric, SettingList},
 };
 
 use super::Training;
@@ -40,32 +40,32 @@ pub(super) fn as_json(trainings: &[Training]) -> Vec<Compared<'_>> {
 }
 
 /// What an evaluation says of a training: on which samples it was made, and what it measured there.
-struct Verdict {
+struct Verdict<'a> {
     on: EvaluationSet,
-    loss: Option<f64>,
-    accuracy: Option<f64>,
+    figures: &'a Figures,
 }
 
 /// The best evaluation; where nothing says which of its own is the best, the newest.
-fn verdict(job: &JobStatus) -> Option<Verdict> {
+fn verdict(job: &JobStatus) -> Option<Verdict<'_>> {
     if let (Some(on), Some(_), None) = (job.monitored_set(), job.best_samples, job.whose_best()) {
-        return Some(Verdict { on, loss: job.best_loss, accuracy: job.best_accuracy });
+        return Some(Verdict { on, figures: &job.best });
     }
-    let of = |on, loss: Option<f64>, accuracy| loss.map(|loss| Verdict { on, loss: Some(loss), accuracy });
-    of(EvaluationSet::Validation, job.validation_loss, job.validation_accuracy)
-        .or_else(|| of(EvaluationSet::Test, job.test_loss, job.test_accuracy))
+    let of =
+        |on| Some(Verdict { on, figures: job.figures(on) }).filter(|of| of.figures[Metric::Loss].is_some());
+    of(EvaluationSet::Validation).or_else(|| of(EvaluationSet::Test))
 }
 
 /// A row for each training, with what one compares: the settings in which they differ, and how they do.
 pub(super) fn in_words(trainings: &[Training]) -> String {
     let known = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
-    let verdicts: Vec<Option<Verdict>> = trainings.iter().map(|of| verdict(&of.job)).collect();
+    let verdicts: Vec<Option<Verdict<'_>>> = trainings.iter().map(|of| verdict(&of.job)).collect();
     let differing = differing_settings(trainings);
     let shown = &differing[..differing.len().min(SETTING_COLUMNS)];
     // Beside what was measured on validation samples stands what tests have to say.
     let has_tests = trainings.iter().zip(&verdicts).any(|(of, verdict)| {
-        of.job.test_loss.is_some() && verdict.as_ref().is_some_and(|v| v.on == EvaluationSet::Validation)
+        of.job.test[Metric::Loss].is_some()
+            && verdict.as_ref().is_some_and(|v| v.on == EvaluationSet::Validation)
     });
     let rows: Vec<Vec<String>> = trainings
         .iter()
@@ -81,12 +81,13 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
                 known(trained_s.map(|seconds| format!("{seconds:.1}"))),
                 known(trained_s.map(|_| format!("{:.1}", job.samples_per_s))),
                 known(job.loss.map(significant)),
-                known(verdict.and_then(|verdict| verdict.loss).map(significant)),
-                known(verdict.and_then(|verdict| verdict.accuracy).map(percent)),
+                known(verdict.and_then(|verdict| verdict.figures[Metric::Loss]).map(significant)),
+                known(verdict.and_then(|verdict| verdict.figures[Metric::Accuracy]).map(percent)),
                 known(verdict.map(|verdict| verdict.on.name().to_owned())),
             ]);
             if has_tests {
-                row.extend([known(job.test_loss.map(significant)), known(job.test_accuracy.map(percent))]);
+                let test = [job.test[Metric::Loss].map(significant), job.test[Metric::Accuracy].map(percent)];
+                row.extend(test.map(known));
             }
             row
         })

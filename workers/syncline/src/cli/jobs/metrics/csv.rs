@@ -2,13 +2,13 @@
 //!
 //! Columns are called as the fields in docs/json.md. Of what stands there only the name of a file may hold what has to be quoted.
 
-use syncline_rpc::status::{EvaluationPoint, MetricsPoint};
+use syncline_rpc::status::{EvaluationPoint, Figures, MetricsPoint};
+use syncline_scheduler::spec::Metric;
 
 use super::Training;
 use crate::cli::csv_field;
 
 const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
-const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,validation_macro_f1,validation_macro_precision,validation_macro_recall,validation_positive_f1,validation_positive_precision,validation_positive_recall,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity,test_macro_f1,test_macro_precision,test_macro_recall,test_positive_f1,test_positive_precision,test_positive_recall";
 
 /// The loss curves.
 pub(super) fn points(trainings: &[Training]) -> String {
@@ -20,7 +20,22 @@ pub(super) fn points(trainings: &[Training]) -> String {
 pub(super) fn evaluations(trainings: &[Training]) -> String {
     let rows =
         trainings.iter().flat_map(|of| of.evaluations.iter().map(|point| evaluation_row(of, &point.value)));
-    whole(EVALUATIONS, rows)
+    whole(&evaluation_columns(), rows)
+}
+
+fn evaluation_columns() -> String {
+    let set = |set: &str| {
+        let figures = Metric::ALL.map(|metric| format!("{set}_{}", metric.field()));
+        with_samples(figures, format!("{set}_samples")).join(",")
+    };
+    format!("job,at_ms,elapsed_s,samples,best,{},{}", set("validation"), set("test"))
+}
+
+/// What stands for each metric, and behind the loss what stands for the samples on which they were measured.
+fn with_samples(figures: [String; Metric::ALL.len()], samples: String) -> Vec<String> {
+    let mut cells = Vec::from(figures);
+    cells.insert(1, samples);
+    cells
 }
 
 fn whole(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -47,37 +62,20 @@ fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
 }
 
 fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
-    let figure = |figure: Option<f64>| figure.map(number).unwrap_or_default();
-    let count = |count: Option<u64>| count.map(|count| count.to_string()).unwrap_or_default();
-    vec![
+    let set = |figures: &Figures, samples: Option<u64>| {
+        let figures = Metric::ALL.map(|metric| figures[metric].map(number).unwrap_or_default());
+        with_samples(figures, samples.map(|samples| samples.to_string()).unwrap_or_default())
+    };
+    let mut row = vec![
         csv_field(&of.name),
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
         point.best.to_string(),
-        figure(point.validation_loss),
-        count(point.validation_samples),
-        figure(point.validation_accuracy),
-        figure(point.validation_top_k_accuracy),
-        figure(point.validation_perplexity),
-        figure(point.validation_macro_f1),
-        figure(point.validation_macro_precision),
-        figure(point.validation_macro_recall),
-        figure(point.validation_positive_f1),
-        figure(point.validation_positive_precision),
-        figure(point.validation_positive_recall),
-        figure(point.test_loss),
-        count(point.test_samples),
-        figure(point.test_accuracy),
-        figure(point.test_top_k_accuracy),
-        figure(point.test_perplexity),
-        figure(point.test_macro_f1),
-        figure(point.test_macro_precision),
-        figure(point.test_macro_recall),
-        figure(point.test_positive_f1),
-        figure(point.test_positive_precision),
-        figure(point.test_positive_recall),
-    ]
+    ];
+    row.extend(set(&point.validation, point.validation_samples));
+    row.extend(set(&point.test, point.test_samples));
+    row
 }
 
 /// As short as can be read back exactly: `0.5`, `1e300`, `NaN`, `inf`.
@@ -143,8 +141,10 @@ mod tests {
     fn columns_are_the_fields_of_the_json() {
         let of = training(&[], &[(10, "2.5")]);
         let evaluation = entry::<EvaluationPoint>(1, &[]);
-        let shapes =
-            [(POINTS, serde_json::to_value(&of.points[0])), (EVALUATIONS, serde_json::to_value(&evaluation))];
+        let shapes = [
+            (POINTS.to_owned(), serde_json::to_value(&of.points[0])),
+            (evaluation_columns(), serde_json::to_value(&evaluation)),
+        ];
         for (header, value) in shapes {
             let value = value.unwrap();
             let mut fields: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();

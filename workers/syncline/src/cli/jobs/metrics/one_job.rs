@@ -1,7 +1,7 @@
 //! One training as a table: its loss curve, or its evaluations.
 
 use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
-use syncline_scheduler::core::significant;
+use syncline_scheduler::{core::significant, spec::Metric};
 
 use super::Training;
 use crate::cli::{Failure, print, say, table};
@@ -93,24 +93,23 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
 
 /// Some of the evaluations, and the best one in any case, with the metrics that the loss has.
 fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
-    type Metric = fn(&EvaluationPoint) -> Option<f64>;
     type Shown = fn(f64) -> String;
     let per_cent: Shown = |share| format!("{:.2} %", share * 100.0);
     let score: Shown = |score| format!("{score:.4}");
     let metrics: [(&str, Metric, Shown); 9] = [
-        (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy), per_cent),
-        (">macro F1", |point| point.validation_macro_f1.or(point.test_macro_f1), score),
-        (">macro precision", |point| point.validation_macro_precision.or(point.test_macro_precision), score),
-        (">macro recall", |point| point.validation_macro_recall.or(point.test_macro_recall), score),
-        (">F1", |point| point.validation_positive_f1.or(point.test_positive_f1), score),
-        (">precision", |point| point.validation_positive_precision.or(point.test_positive_precision), score),
-        (">recall", |point| point.validation_positive_recall.or(point.test_positive_recall), score),
-        (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy), per_cent),
-        (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity), significant),
+        (">accuracy", Metric::Accuracy, per_cent),
+        (">macro F1", Metric::MacroF1, score),
+        (">macro precision", Metric::MacroPrecision, score),
+        (">macro recall", Metric::MacroRecall, score),
+        (">F1", Metric::PositiveF1, score),
+        (">precision", Metric::PositivePrecision, score),
+        (">recall", Metric::PositiveRecall, score),
+        (">top-k accuracy", Metric::TopKAccuracy, per_cent),
+        (">perplexity", Metric::Perplexity, significant),
     ];
-    let there =
-        metrics.iter().filter(|(_, metric, _)| points.iter().any(|point| metric(&point.value).is_some()));
-    let there: Vec<_> = there.collect();
+    let is_there =
+        |metric: Metric| points.iter().any(|point| point.value.figures(point.value.set())[metric].is_some());
+    let there: Vec<_> = metrics.iter().filter(|(_, metric, _)| is_there(*metric)).collect();
     let rows: Vec<Vec<String>> = with_best(points, ROWS)
         .map(|Entry { value: point, .. }| {
             let of = point.validation_samples.or(point.test_samples).unwrap_or_default();
@@ -120,9 +119,10 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
                 of.to_string(),
                 significant(point.loss()),
             ];
-            row.extend(
-                there.iter().map(|(_, metric, shown)| metric(point).map_or_else(|| "-".to_owned(), *shown)),
-            );
+            let cell = |metric, shown: Shown| {
+                point.figures(point.set())[metric].map_or_else(|| "-".to_owned(), shown)
+            };
+            row.extend(there.iter().map(|(_, metric, shown)| cell(*metric, *shown)));
             row.push(if point.best { "best" } else { "" }.to_owned());
             row
         })

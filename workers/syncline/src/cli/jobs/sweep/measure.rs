@@ -1,7 +1,10 @@
 //! By what trials are compared: a figure of an evaluation, or the loss of training. Pure.
 
 use syncline_rpc::status::{EvaluationPoint, JobStatus, MetricsPoint};
-use syncline_scheduler::core::{EvaluationSet, SERIES_POINTS};
+use syncline_scheduler::{
+    core::{EvaluationSet, SERIES_POINTS},
+    spec::Metric,
+};
 
 use crate::cli::jobs::metrics::that_count;
 
@@ -47,31 +50,20 @@ impl Figure {
         }
     }
 
-    fn of_point(self, point: &EvaluationPoint, on: EvaluationSet) -> Option<f64> {
-        use EvaluationSet::{Test, Validation};
-        match (self, on) {
-            (Self::Loss, Validation) => point.validation_loss,
-            (Self::Loss, Test) => point.test_loss,
-            (Self::Accuracy, Validation) => point.validation_accuracy,
-            (Self::Accuracy, Test) => point.test_accuracy,
-            (Self::TopKAccuracy, Validation) => point.validation_top_k_accuracy,
-            (Self::TopKAccuracy, Test) => point.test_top_k_accuracy,
-            (Self::Perplexity, Validation) => point.validation_perplexity,
-            (Self::Perplexity, Test) => point.test_perplexity,
+    fn metric(self) -> Metric {
+        match self {
+            Self::Loss => Metric::Loss,
+            Self::Accuracy => Metric::Accuracy,
+            Self::TopKAccuracy => Metric::TopKAccuracy,
+            Self::Perplexity => Metric::Perplexity,
         }
     }
 
     /// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which samples; those of
     /// validation come first.
     pub(super) fn of_job(self, job: &JobStatus) -> Option<(EvaluationSet, f64)> {
-        let (validation, test) = match self {
-            Self::Loss => (job.validation_loss, job.test_loss),
-            Self::Accuracy => (job.validation_accuracy, job.test_accuracy),
-            Self::TopKAccuracy => (job.validation_top_k_accuracy, job.test_top_k_accuracy),
-            Self::Perplexity => (job.validation_perplexity, job.test_perplexity),
-        };
-        let of = |on, value: Option<f64>| value.map(|value| (on, value));
-        of(EvaluationSet::Validation, validation).or_else(|| of(EvaluationSet::Test, test))
+        let sets = [EvaluationSet::Validation, EvaluationSet::Test];
+        sets.into_iter().find_map(|on| Some((on, job.figures(on)[self.metric()]?)))
     }
 }
 
@@ -86,7 +78,7 @@ pub(super) fn evaluated(
 ) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
     let mut seen = points.iter().filter(|point| point.samples >= samples);
-    let (first, value) = seen.find_map(|point| Some((point, figure.of_point(point, on)?)))?;
+    let (first, value) = seen.find_map(|point| Some((point, point.figures(on)[figure.metric()]?)))?;
     (first.samples - samples < reach).then_some(value)
 }
 

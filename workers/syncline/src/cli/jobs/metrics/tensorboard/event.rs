@@ -16,7 +16,7 @@ pub(super) struct Event {
     pub(super) at_ms: u64,
     /// Where it stands on the axis.
     pub(super) step: u64,
-    pub(super) scalars: Vec<(&'static str, f64)>,
+    pub(super) scalars: Vec<(String, f64)>,
 }
 
 /// The event with which a file begins.
@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn a_file_is_byte_for_byte_what_the_writer_of_tensorboard_writes() {
-        let event = |at_ms, step, scalars: &[_]| Event { at_ms, step, scalars: scalars.to_vec() }.encode();
+        let event = |at_ms, step, scalars: &[(&str, f64)]| {
+            let scalars = scalars.iter().map(|(tag, value)| ((*tag).to_owned(), *value)).collect();
+            Event { at_ms, step, scalars }.encode()
+        };
         let messages = [
             first(1_764_093_600_250),
             event(1_764_093_601_500, 128, &[("loss/train", 2.3), ("time/step_ms", 12.5)]),

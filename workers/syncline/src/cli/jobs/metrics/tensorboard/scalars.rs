@@ -2,8 +2,9 @@
 
 use syncline_rpc::{
     StreamCursor,
-    status::{EvaluationPoint, MetricsPoint},
+    status::{EvaluationPoint, Figures, MetricsPoint},
 };
+use syncline_scheduler::spec::Metric;
 
 use super::event::Event;
 use crate::cli::jobs::metrics::Training;
@@ -39,33 +40,16 @@ fn point(point: &MetricsPoint) -> Event {
         ("staleness/max", point.staleness_max as f64),
     ];
     scalars.extend(point.learning_rate.map(|rate| ("learning_rate", rate)));
+    let scalars = scalars.into_iter().map(|(tag, value)| (tag.to_owned(), value)).collect();
     Event { at_ms: point.at_ms, step: point.samples, scalars }
 }
 
 fn evaluation(point: &EvaluationPoint) -> Event {
-    let all = [
-        ("loss/validation", point.validation_loss),
-        ("accuracy/validation", point.validation_accuracy),
-        ("top_k_accuracy/validation", point.validation_top_k_accuracy),
-        ("perplexity/validation", point.validation_perplexity),
-        ("macro_f1/validation", point.validation_macro_f1),
-        ("macro_precision/validation", point.validation_macro_precision),
-        ("macro_recall/validation", point.validation_macro_recall),
-        ("positive_f1/validation", point.validation_positive_f1),
-        ("positive_precision/validation", point.validation_positive_precision),
-        ("positive_recall/validation", point.validation_positive_recall),
-        ("loss/test", point.test_loss),
-        ("accuracy/test", point.test_accuracy),
-        ("top_k_accuracy/test", point.test_top_k_accuracy),
-        ("perplexity/test", point.test_perplexity),
-        ("macro_f1/test", point.test_macro_f1),
-        ("macro_precision/test", point.test_macro_precision),
-        ("macro_recall/test", point.test_macro_recall),
-        ("positive_f1/test", point.test_positive_f1),
-        ("positive_precision/test", point.test_positive_precision),
-        ("positive_recall/test", point.test_positive_recall),
-    ];
-    let scalars = all.into_iter().filter_map(|(tag, figure)| Some((tag, figure?))).collect();
+    let sets = [("validation", &point.validation), ("test", &point.test)];
+    let figures = |(set, figures): (&str, &Figures)| {
+        Metric::ALL.map(|metric| Some((format!("{}/{set}", metric.field()), figures[metric]?)))
+    };
+    let scalars = sets.into_iter().flat_map(figures).flatten().collect();
     Event { at_ms: point.at_ms, step: point.samples, scalars }
 }
 
@@ -81,9 +65,11 @@ mod tests {
         of.evaluations = vec![entry(20, &[("validation_loss", "0.5"), ("validation_accuracy", "0.75")])];
         let events = news(&of, &mut Written::default());
         assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [10, 20, 30]);
-        assert_eq!(events[0].scalars[..2], [("loss/train", 2.5), ("time/step_ms", 1.5)]);
-        assert_eq!(events[0].scalars.last(), Some(&("learning_rate", 0.25)));
-        assert_eq!(events[1].scalars, [("loss/validation", 0.5), ("accuracy/validation", 0.75)]);
+        let told = |event: usize| events[event].scalars.iter().map(|(tag, value)| (tag.as_str(), *value));
+        let [first, second] = [0, 1].map(|event| told(event).collect::<Vec<_>>());
+        assert_eq!(first[..2], [("loss/train", 2.5), ("time/step_ms", 1.5)]);
+        assert_eq!(first.last(), Some(&("learning_rate", 0.25)));
+        assert_eq!(second, [("loss/validation", 0.5), ("accuracy/validation", 0.75)]);
         assert!(events[2].scalars[0].1.is_nan());
     }
 
