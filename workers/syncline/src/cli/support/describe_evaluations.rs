@@ -45,6 +45,20 @@ fn evaluation(figures: &Figures) -> Option<String> {
     figures[M::Loss].map(|loss| format!("loss {}{shares}{scores}{perplexity}", significant(loss)))
 }
 
+/// A value in words: shares of predictions per cent.
+pub(crate) fn figure_in_words(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Loss | Metric::Perplexity => significant(value),
+        Metric::Accuracy | Metric::TopKAccuracy => format!("{:.2} %", value * 100.0),
+        Metric::MacroF1
+        | Metric::MacroPrecision
+        | Metric::MacroRecall
+        | Metric::PositiveF1
+        | Metric::PositivePrecision
+        | Metric::PositiveRecall => format!("{value:.4}"),
+    }
+}
+
 /// F1, with precision and recall where they are known.
 pub(crate) fn scores_in_words([f1, precision, recall]: [Option<f64>; 3]) -> Option<String> {
     let f1 = f1?;

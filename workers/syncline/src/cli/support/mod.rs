@@ -27,7 +27,7 @@ pub(crate) use block_on::{
     block_on, block_on_one_thread, block_on_until_stopped, end_at_once, listen_for_stop,
 };
 pub(crate) use connection::{ConnectionArgs, ask_each};
-pub(crate) use describe_evaluations::scores_in_words;
+pub(crate) use describe_evaluations::{figure_in_words, scores_in_words};
 pub(crate) use engine_clock::EngineClock;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};

@@ -4,7 +4,7 @@ use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
 use syncline_scheduler::{core::significant, spec::Metric};
 
 use super::Training;
-use crate::cli::{Failure, print, say, table};
+use crate::cli::{Failure, figure_in_words, print, say, table};
 
 /// Rows of the table: as many as a screen shows.
 const ROWS: usize = 20;
@@ -93,23 +93,20 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
 
 /// Some of the evaluations, and the best one in any case, with the metrics that the loss has.
 fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
-    type Shown = fn(f64) -> String;
-    let per_cent: Shown = |share| format!("{:.2} %", share * 100.0);
-    let score: Shown = |score| format!("{score:.4}");
-    let metrics: [(&str, Metric, Shown); 9] = [
-        (">accuracy", Metric::Accuracy, per_cent),
-        (">macro F1", Metric::MacroF1, score),
-        (">macro precision", Metric::MacroPrecision, score),
-        (">macro recall", Metric::MacroRecall, score),
-        (">F1", Metric::PositiveF1, score),
-        (">precision", Metric::PositivePrecision, score),
-        (">recall", Metric::PositiveRecall, score),
-        (">top-k accuracy", Metric::TopKAccuracy, per_cent),
-        (">perplexity", Metric::Perplexity, significant),
+    let metrics = [
+        (">accuracy", Metric::Accuracy),
+        (">macro F1", Metric::MacroF1),
+        (">macro precision", Metric::MacroPrecision),
+        (">macro recall", Metric::MacroRecall),
+        (">F1", Metric::PositiveF1),
+        (">precision", Metric::PositivePrecision),
+        (">recall", Metric::PositiveRecall),
+        (">top-k accuracy", Metric::TopKAccuracy),
+        (">perplexity", Metric::Perplexity),
     ];
     let is_there =
         |metric: Metric| points.iter().any(|point| point.value.figures(point.value.set())[metric].is_some());
-    let there: Vec<_> = metrics.iter().filter(|(_, metric, _)| is_there(*metric)).collect();
+    let there: Vec<_> = metrics.iter().filter(|(_, metric)| is_there(*metric)).collect();
     let rows: Vec<Vec<String>> = with_best(points, ROWS)
         .map(|Entry { value: point, .. }| {
             let of = point.validation_samples.or(point.test_samples).unwrap_or_default();
@@ -119,16 +116,17 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
                 of.to_string(),
                 significant(point.loss()),
             ];
-            let cell = |metric, shown: Shown| {
-                point.figures(point.set())[metric].map_or_else(|| "-".to_owned(), shown)
+            let cell = |metric: Metric| {
+                let value = point.figures(point.set())[metric];
+                value.map_or_else(|| "-".to_owned(), |value| figure_in_words(metric, value))
             };
-            row.extend(there.iter().map(|(_, metric, shown)| cell(*metric, *shown)));
+            row.extend(there.iter().map(|(_, metric)| cell(*metric)));
             row.push(if point.best { "best" } else { "" }.to_owned());
             row
         })
         .collect();
     let mut columns = vec![">samples", "evaluated on", ">of these", ">loss"];
-    columns.extend(there.iter().map(|(name, ..)| *name));
+    columns.extend(there.iter().map(|(name, _)| *name));
     columns.push("");
     table(&columns, &rows)
 }

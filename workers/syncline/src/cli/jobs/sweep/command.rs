@@ -5,6 +5,8 @@ use std::{
     path::PathBuf,
 };
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use syncline_scheduler::spec::Metric;
 use syncline_workers::{
     client::{Client, Cluster},
     process::INTERRUPTED,
@@ -16,7 +18,6 @@ use super::{
     display::Display,
     dry_run::DryRun,
     halving::Share,
-    measure::Figure,
     outcome::{Outcome, best, rank},
     plan::{self, Plan},
     report::{Report, in_words, reasons},
@@ -24,8 +25,8 @@ use super::{
     there,
 };
 use crate::cli::{
-    CliError, ConnectionArgs, EngineClock, Failure, block_on, end_at_once, hold_end, listen_for_stop,
-    log_as_command, print, print_json, say,
+    CliError, ConnectionArgs, EngineClock, Failure, block_on, end_at_once, figure_in_words, hold_end,
+    listen_for_stop, log_as_command, print, print_json, say,
 };
 
 #[derive(Debug, clap::Args)]
@@ -49,9 +50,10 @@ pub struct SweepArgs {
     /// Most trials that train at the same time [default: as many as the workers serve]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     at_once: Option<u32>,
-    /// The figure by which trials are compared
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) by: Figure,
+    /// The metric by which trials are compared: of validation samples, or else test samples; the loss also while it trains, where nothing is
+    /// evaluated
+    #[arg(long, value_name = "METRIC", default_value = "loss", value_parser = metric())]
+    pub(super) by: Metric,
     /// Compare the trials after these epochs, and stop those that are not among the best (--keep): successive halving
     #[arg(long, value_name = "EPOCH,..", value_parser = rungs)]
     pub(super) rungs: Option<Rungs>,
@@ -69,6 +71,10 @@ pub struct SweepArgs {
     /// Nothing but one JSON object on stdout, when all trials are over; at once with --show and --dry-run
     #[arg(long)]
     json: bool,
+}
+
+fn metric() -> impl TypedValueParser<Value = Metric> {
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name)).try_map(|name| name.parse::<Metric>())
 }
 
 /// Epochs after which trials are compared.
@@ -151,7 +157,7 @@ async fn train(
     }
     conduct.run().await?;
     let mut outcomes = conduct.outcomes();
-    rank(&mut outcomes, plan.figure);
+    rank(&mut outcomes, plan.metric);
     print_outcomes(args, prefix, &outcomes)?;
     match best(&outcomes) {
         Some(_) => Ok(()),
@@ -197,7 +203,7 @@ fn halving_in_words(plan: &Plan) -> Option<String> {
         let on = plan.trials.first().and_then(|trial| trial.yardstick.on).map_or("training", |on| on.name());
         let rungs = halving.rungs.iter().zip(halving.room(plan.trials.len()));
         let rungs: Vec<String> = rungs.map(|(epoch, room)| format!("{room} beyond epoch {epoch}")).collect();
-        let (name, rungs) = (plan.figure.name(), rungs.join(", "));
+        let (name, rungs) = (plan.metric.name(), rungs.join(", "));
         format!("compared by {on} {name}, of which at most so many go on: {rungs}")
     })
 }
@@ -225,11 +231,11 @@ fn print_outcomes(args: &SweepArgs, prefix: &str, outcomes: &[Outcome]) -> Resul
     {
         let is_ready = job.settings.iter().any(|own| own.name.starts_with("model.ready"));
         let ending = if is_ready { "safetensors" } else { "onnx" };
-        let (id, figure, to_repeat) = (&best.id, args.by, args.connection.to_repeat());
+        let (id, metric, to_repeat) = (&best.id, args.by, args.connection.to_repeat());
         say(&format!(
             "best: {id}, {on} {} {}; `syncline model export {id} {id}.{ending}{to_repeat}`, `syncline predict {id}{to_repeat}`",
-            figure.name(),
-            figure.in_words(result),
+            metric.name(),
+            figure_in_words(metric, result),
         ));
     }
     Ok(())
@@ -238,6 +244,20 @@ fn print_outcomes(args: &SweepArgs, prefix: &str, outcomes: &[Outcome]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_metric_compares_trials_and_an_unknown_one_tells_all() {
+        let by = |name: &str| {
+            let arg = clap::Arg::new("by").value_parser(metric());
+            let matches = clap::Command::new("sweep").arg(arg).try_get_matches_from(["sweep", name])?;
+            Ok::<_, clap::Error>(matches.get_one::<Metric>("by").copied())
+        };
+        let told = by("f1").unwrap_err().to_string();
+        for metric in Metric::ALL {
+            assert_eq!(by(metric.name()).unwrap(), Some(metric));
+            assert!(told.contains(metric.name()), "{told}");
+        }
+    }
 
     #[test]
     fn rungs_are_epochs_that_ascend_table() {

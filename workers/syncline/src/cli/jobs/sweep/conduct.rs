@@ -7,7 +7,7 @@ use syncline_rpc::{
     EngineFault, ShardFault,
     status::{Entry, JobPhase, JobStatus},
 };
-use syncline_scheduler::ids::EngineEpoch;
+use syncline_scheduler::{ids::EngineEpoch, spec::Metric};
 use syncline_workers::{
     client::{Cancellation, Client, ClientError, Patience},
     submit::SubmitError,
@@ -16,12 +16,12 @@ use syncline_workers::{
 use super::{
     display::Display,
     halving::{Contestant, Stop, ordinal, rank_at},
-    measure::{Figure, evaluated, newest_training_loss, training_loss_after},
+    measure::{evaluated, newest_training_loss, of_job, training_loss_after},
     outcome::{Outcome, reason, stop_reason},
     plan::{Plan, Trial},
     trials::in_words,
 };
-use crate::cli::{CliError, EngineClock, Failure, describe};
+use crate::cli::{CliError, EngineClock, Failure, describe, figure_in_words};
 
 /// Pause between two looks at all trials.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -265,12 +265,12 @@ impl<'a> Conduct<'a> {
             Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => return self.miss(number).await,
             Err(error) => return Err(error.into()),
         };
-        let (is_over, figure) = (job.is_over(), self.plan.figure);
-        if Figure::Loss.of_job(&job).is_some() && figure.of_job(&job).is_none() {
+        let (is_over, metric) = (job.is_over(), self.plan.metric);
+        if of_job(Metric::Loss, &job).is_some() && of_job(metric, &job).is_none() {
             let what = format!(
-                "--by {}: {} is evaluated, and that is not measured; `loss_options` of the job file have `top_k` and `perplexity`, and an \
-                 accuracy is that of classes",
-                figure.name(),
+                "--by {}: {} is evaluated, and that is not measured; `loss_options` of the job file have `top_k` and `perplexity`; an \
+                 accuracy, F1, precision and recall are those of classes",
+                metric.name(),
                 trial.id()
             );
             return Err(Trouble::Final(CliError::Setting { what }.into()));
@@ -352,12 +352,12 @@ impl<'a> Conduct<'a> {
         };
         for (rung, at) in rungs.iter().zip(&mut seen.contestant.at_rungs).filter(|(_, at)| at.is_none()) {
             let samples = yardstick.epoch_samples.saturating_mul((*rung).into());
-            let figure = self.plan.figure;
+            let metric = self.plan.metric;
             let value = match yardstick.on {
-                Some(on) => evaluated(&points, figure, on, yardstick.epoch_samples, samples),
+                Some(on) => evaluated(&points, metric, on, yardstick.epoch_samples, samples),
                 None => training_loss_after(*rung, job, &curve, yardstick.epoch_samples),
             };
-            *at = value.map(|value| figure.cost(value));
+            *at = value.map(|value| metric.cost(value));
         }
         Ok(())
     }
@@ -371,9 +371,9 @@ impl<'a> Conduct<'a> {
                 continue;
             };
             let Some((rank, among)) = rank_at(&contestants, number, rung) else { continue };
-            let figure = self.plan.figure;
+            let metric = self.plan.metric;
             // Turning a cost around twice gives the value.
-            let (name, value) = (figure.name(), figure.in_words(figure.cost(cost)));
+            let (name, value) = (metric.name(), figure_in_words(metric, metric.cost(cost)));
             let on = self.plan.trials[number].yardstick.on.map_or("training", |on| on.name());
             let (id, epoch, rank) = (self.plan.trials[number].id(), halving.rungs[rung], ordinal(rank));
             self.display.note(&format!("{id}: epoch {epoch}, {on} {name} {value}, {rank} of {among} so far"));
@@ -409,11 +409,11 @@ impl<'a> Conduct<'a> {
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
-    /// The figure of its newest evaluation.
+    /// What its newest evaluation measured.
     fn measured(&self, job: &JobStatus) -> Option<String> {
-        let figure = self.plan.figure;
-        let (on, value) = figure.of_job(job)?;
-        Some(format!("{} {} {}", on.name(), figure.name(), figure.in_words(value)))
+        let metric = self.plan.metric;
+        let (on, value) = of_job(metric, job)?;
+        Some(format!("{} {} {}", on.name(), metric.name(), figure_in_words(metric, value)))
     }
 
     fn end_in_words(&self, number: usize) -> String {
@@ -439,7 +439,7 @@ impl<'a> Conduct<'a> {
                 values,
                 seen.job.clone(),
                 seen.training_loss,
-                self.plan.figure,
+                self.plan.metric,
                 self.clock.now_ms(),
             )
         };

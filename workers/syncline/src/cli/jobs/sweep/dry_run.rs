@@ -17,8 +17,8 @@ pub(super) struct DryRun<'a> {
     pub name: &'a str,
     /// What the ids of its trials begin with: id of the job file, and name.
     pub prefix: &'a str,
-    /// The figure by which they would be ranked.
-    pub by: &'static str,
+    /// The metric by which they would be ranked.
+    pub by: String,
     /// In the order in which they would begin.
     pub trials: Vec<PlannedTrial<'a>>,
 }
@@ -39,7 +39,7 @@ pub(super) struct PlannedTrial<'a> {
 impl<'a> DryRun<'a> {
     pub(super) fn of(name: &'a str, prefix: &'a str, plan: &'a Plan) -> Self {
         let trials = plan.trials.iter().map(PlannedTrial::of).collect();
-        Self { name, prefix, by: plan.figure.name(), trials }
+        Self { name, prefix, by: plan.metric.field(), trials }
     }
 
     /// A row for each.

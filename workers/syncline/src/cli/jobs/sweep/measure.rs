@@ -8,77 +8,25 @@ use syncline_scheduler::{
 
 use crate::cli::jobs::metrics::that_count;
 
-/// The figure by which trials are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(super) enum Figure {
-    /// On validation samples, or else test samples; where nothing is evaluated, while it trains
-    #[default]
-    Loss,
-    /// Share of right predictions
-    Accuracy,
-    /// Share of labels among the k best scores
-    #[value(name = "top_k_accuracy")]
-    TopKAccuracy,
-    /// exp of the mean negative log-likelihood
-    Perplexity,
-}
-
-impl Figure {
-    /// As it is typed, and as JSON calls it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Accuracy => "accuracy",
-            Self::TopKAccuracy => "top_k_accuracy",
-            Self::Perplexity => "perplexity",
-        }
-    }
-
-    /// The same value, turned so that the lower is the better.
-    pub(super) fn cost(self, value: f64) -> f64 {
-        match self {
-            Self::Loss | Self::Perplexity => value,
-            Self::Accuracy | Self::TopKAccuracy => -value,
-        }
-    }
-
-    /// A value in words.
-    pub(super) fn in_words(self, value: f64) -> String {
-        match self {
-            Self::Accuracy | Self::TopKAccuracy => format!("{:.2} %", value * 100.0),
-            Self::Loss | Self::Perplexity => syncline_scheduler::core::significant(value),
-        }
-    }
-
-    fn metric(self) -> Metric {
-        match self {
-            Self::Loss => Metric::Loss,
-            Self::Accuracy => Metric::Accuracy,
-            Self::TopKAccuracy => Metric::TopKAccuracy,
-            Self::Perplexity => Metric::Perplexity,
-        }
-    }
-
-    /// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which samples; those of
-    /// validation come first.
-    pub(super) fn of_job(self, job: &JobStatus) -> Option<(EvaluationSet, f64)> {
-        let sets = [EvaluationSet::Validation, EvaluationSet::Test];
-        sets.into_iter().find_map(|on| Some((on, job.figures(on)[self.metric()]?)))
-    }
+/// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which samples; those of validation
+/// come first.
+pub(super) fn of_job(metric: Metric, job: &JobStatus) -> Option<(EvaluationSet, f64)> {
+    let sets = [EvaluationSet::Validation, EvaluationSet::Test];
+    sets.into_iter().find_map(|on| Some((on, job.figures(on)[metric]?)))
 }
 
 /// What the first evaluation measured that saw so many samples, as many as of complete epochs; `None` where that one is gone from the
 /// series. `points`: oldest first.
 pub(super) fn evaluated(
     points: &[EvaluationPoint],
-    figure: Figure,
+    metric: Metric,
     on: EvaluationSet,
     epoch_samples: u64,
     samples: u64,
 ) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
     let mut seen = points.iter().filter(|point| point.samples >= samples);
-    let (first, value) = seen.find_map(|point| Some((point, point.figures(on)[figure.metric()]?)))?;
+    let (first, value) = seen.find_map(|point| Some((point, point.figures(on)[metric]?)))?;
     (first.samples - samples < reach).then_some(value)
 }
 
@@ -241,19 +189,19 @@ mod tests {
             validation(20, "2"),
             validation(20, "1"),
         ];
-        let at = |figure, on, samples| evaluated(&points, figure, on, 10, samples);
+        let at = |metric, on, samples| evaluated(&points, metric, on, 10, samples);
         use EvaluationSet::{Test, Validation};
         #[rustfmt::skip]
         let cases = [
-            (Figure::Loss,       Validation, 10, Some(3.0)),
-            (Figure::Loss,       Validation, 11, Some(2.0)),
-            (Figure::Loss,       Validation, 21, None),
-            (Figure::Loss,       Test,       10, Some(9.0)),
-            (Figure::Accuracy,   Validation, 10, Some(0.5)),
-            (Figure::Perplexity, Validation, 10, None),
+            (Metric::Loss,       Validation, 10, Some(3.0)),
+            (Metric::Loss,       Validation, 11, Some(2.0)),
+            (Metric::Loss,       Validation, 21, None),
+            (Metric::Loss,       Test,       10, Some(9.0)),
+            (Metric::Accuracy,   Validation, 10, Some(0.5)),
+            (Metric::Perplexity, Validation, 10, None),
         ];
-        for (figure, on, samples, want) in cases {
-            assert_eq!(at(figure, on, samples), want, "{figure:?} {on:?} {samples}");
+        for (metric, on, samples, want) in cases {
+            assert_eq!(at(metric, on, samples), want, "{metric:?} {on:?} {samples}");
         }
     }
 
@@ -278,17 +226,11 @@ mod tests {
             (5_980, Some(6_000.0), Some(6_000.0)),
         ];
         for (samples, evaluation, training) in cases {
-            let evaluation_there = evaluated(&evaluations, Figure::Loss, EvaluationSet::Test, 10, samples);
+            let evaluation_there = evaluated(&evaluations, Metric::Loss, EvaluationSet::Test, 10, samples);
             let there = (evaluation_there, training_loss(&curve, 10, samples));
             assert_eq!(there, (evaluation, training), "{samples}");
         }
         assert_eq!(training_loss(&curve, 30, 60), Some(60.0), "as long as an epoch");
         assert_eq!(newest_of_curve(&curve, 10), Some(6_000.0));
-    }
-
-    #[test]
-    fn of_an_accuracy_more_is_better_and_of_a_loss_less() {
-        assert!(Figure::Accuracy.cost(0.9) < Figure::Accuracy.cost(0.8));
-        assert!(Figure::Loss.cost(0.8) < Figure::Loss.cost(0.9));
     }
 }

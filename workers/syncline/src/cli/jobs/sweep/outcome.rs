@@ -4,11 +4,11 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
-use syncline_scheduler::{core::significant, ids::JobId};
+use syncline_scheduler::{core::significant, ids::JobId, spec::Metric};
 
 use super::{
     halving::{Stop, order, ordinal},
-    measure::Figure,
+    measure::of_job,
 };
 
 /// What the reason of a job begins with that a sweep has stopped.
@@ -45,7 +45,7 @@ pub(super) struct Outcome {
     pub standing: Standing,
     /// The rung at which the sweep has stopped it.
     pub stopped_at_epoch: Option<u32>,
-    /// The figure by which it is ranked; not finite where it diverged.
+    /// The value by which it is ranked; not finite where it diverged.
     pub result: Option<f64>,
     /// `validation`, `test` or `training`.
     pub measured_on: Option<&'static str>,
@@ -63,13 +63,13 @@ impl Outcome {
         values: BTreeMap<String, String>,
         job: Option<JobStatus>,
         training_loss: Option<f64>,
-        figure: Figure,
+        metric: Metric,
         now_ms: u64,
     ) -> Self {
         // Seven digits, as all losses are told.
         let training_loss: Option<f64> = training_loss.map(|loss| significant(loss).parse().unwrap_or(loss));
-        let measured = job.as_ref().and_then(|job| figure.of_job(job)).map(|(on, value)| (on.name(), value));
-        let trained = || training_loss.filter(|_| figure == Figure::Loss).map(|loss| ("training", loss));
+        let measured = job.as_ref().and_then(|job| of_job(metric, job)).map(|(on, value)| (on.name(), value));
+        let trained = || training_loss.filter(|_| metric == Metric::Loss).map(|loss| ("training", loss));
         let measured = measured.or_else(trained);
         let result = measured.map(|(_, value)| value);
         let standing = standing(job.as_ref(), result);
@@ -125,19 +125,19 @@ fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
 
 /// Puts the best first and numbers them: those that are done, those that go on, then those that were stopped, of which those that came
 /// to a later rung are before the others, and those that failed at last.
-pub(super) fn rank(outcomes: &mut [Outcome], figure: Figure) {
+pub(super) fn rank(outcomes: &mut [Outcome], metric: Metric) {
     // A sort that keeps the order of equal ones: by their numbers.
-    outcomes.sort_by(|a, b| compare(a, b, figure));
+    outcomes.sort_by(|a, b| compare(a, b, metric));
     for (number, outcome) in (1..).zip(outcomes) {
         let has_rank = outcome.result.is_some() && outcome.standing < Standing::Missing;
         outcome.rank = has_rank.then_some(number);
     }
 }
 
-fn compare(a: &Outcome, b: &Outcome, figure: Figure) -> Ordering {
+fn compare(a: &Outcome, b: &Outcome, metric: Metric) -> Ordering {
     // Epochs that it trained beyond its rung, before others came there, are no merit.
     let further = b.stopped_at_epoch.cmp(&a.stopped_at_epoch);
-    let cost = |of: &Outcome| of.result.map(|result| figure.cost(result));
+    let cost = |of: &Outcome| of.result.map(|result| metric.cost(result));
     let by_result = match (cost(a), cost(b)) {
         (Some(a), Some(b)) => order(a, b),
         // Whoever measured nothing has nothing to show.
@@ -160,9 +160,9 @@ mod tests {
         id: &str,
         fields: Option<&[(&str, &str)]>,
         training_loss: Option<f64>,
-        figure: Figure,
+        metric: Metric,
     ) -> Outcome {
-        Outcome::of(id.parse().unwrap(), BTreeMap::new(), fields.map(job), training_loss, figure, 5_000)
+        Outcome::of(id.parse().unwrap(), BTreeMap::new(), fields.map(job), training_loss, metric, 5_000)
     }
 
     #[test]
@@ -184,9 +184,9 @@ mod tests {
             ("unmeasured", &[done]),
         ];
         let mut outcomes: Vec<Outcome> =
-            all.iter().map(|(id, fields)| outcome(id, Some(fields), None, Figure::Loss)).collect();
-        outcomes.push(outcome("gone", None, None, Figure::Loss));
-        rank(&mut outcomes, Figure::Loss);
+            all.iter().map(|(id, fields)| outcome(id, Some(fields), None, Metric::Loss)).collect();
+        outcomes.push(outcome("gone", None, None, Metric::Loss));
+        rank(&mut outcomes, Metric::Loss);
         let order: Vec<(&str, Option<usize>)> =
             outcomes.iter().map(|one| (one.id.as_str(), one.rank)).collect();
         let want = [
@@ -212,22 +212,23 @@ mod tests {
         type Measured = Option<(&'static str, f64)>;
         const VALIDATION: (&str, &str) = ("validation_loss", "0.5");
         #[rustfmt::skip]
-        let cases: [(Fields, Figure, Option<f64>, Measured); 5] = [
-            (&[VALIDATION, ("test_loss", "0.75")],   Figure::Loss,     Some(0.1), Some(("validation", 0.5))),
-            (&[("test_loss", "0.75")],               Figure::Loss,     Some(0.1), Some(("test", 0.75))),
-            (&[],                                    Figure::Loss,     Some(0.1), Some(("training", 0.1))),
-            (&[],                                    Figure::Accuracy, Some(0.1), None),
-            (&[VALIDATION, ("test_accuracy", "0.9")], Figure::Accuracy, None,     Some(("test", 0.9))),
+        let cases: [(Fields, Metric, Option<f64>, Measured); 6] = [
+            (&[VALIDATION, ("test_loss", "0.75")],   Metric::Loss,     Some(0.1), Some(("validation", 0.5))),
+            (&[("test_loss", "0.75")],               Metric::Loss,     Some(0.1), Some(("test", 0.75))),
+            (&[],                                    Metric::Loss,     Some(0.1), Some(("training", 0.1))),
+            (&[],                                    Metric::Accuracy, Some(0.1), None),
+            (&[VALIDATION, ("test_accuracy", "0.9")], Metric::Accuracy, None,     Some(("test", 0.9))),
+            (&[VALIDATION, ("test_macro_f1", "0.8")], Metric::MacroF1,  None,     Some(("test", 0.8))),
         ];
-        for (fields, figure, training, want) in cases {
-            let outcome = outcome("a", Some(fields), training, figure);
+        for (fields, metric, training, want) in cases {
+            let outcome = outcome("a", Some(fields), training, metric);
             assert_eq!(outcome.measured_on.zip(outcome.result), want, "{fields:?}");
         }
         let higher = |accuracy: &str| {
-            outcome("a", Some(&[("state", "done"), ("test_accuracy", accuracy)]), None, Figure::Accuracy)
+            outcome("a", Some(&[("state", "done"), ("test_accuracy", accuracy)]), None, Metric::Accuracy)
         };
         let mut both = [higher("0.8"), higher("0.9")];
-        rank(&mut both, Figure::Accuracy);
+        rank(&mut both, Metric::Accuracy);
         assert_eq!(both[0].result, Some(0.9));
     }
 
@@ -239,7 +240,7 @@ mod tests {
             (&[("started_ms", "1000"), ("ended_ms", "3000")], Some(2.0)),
             (&[("started_ms", "1000"), ("trained_ms", "2000"), ("ended_ms", "3000")], Some(1.0)),
         ] {
-            assert_eq!(outcome("a", Some(fields), None, Figure::Loss).trained_s, want_s, "{fields:?}");
+            assert_eq!(outcome("a", Some(fields), None, Metric::Loss).trained_s, want_s, "{fields:?}");
         }
     }
 }

@@ -1,6 +1,10 @@
 //! A sweep before it begins: its trials, prepared and checked, and how they are compared.
 
-use syncline_scheduler::{core::EvaluationSet, ids::JobId, spec::NodeKind};
+use syncline_scheduler::{
+    core::EvaluationSet,
+    ids::JobId,
+    spec::{Metric, NodeKind},
+};
 use syncline_workers::{
     blocking,
     submit::{FieldChange, JobFile, JobGraph, JobVariants, PreparedJob},
@@ -9,7 +13,6 @@ use syncline_workers::{
 use super::{
     command::SweepArgs,
     halving::Halving,
-    measure::Figure,
     trials::{Values, grid, sample},
     values::Axis,
 };
@@ -46,7 +49,7 @@ pub(super) struct Yardstick {
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub trials: Vec<Trial>,
-    pub figure: Figure,
+    pub metric: Metric,
     pub halving: Option<Halving>,
 }
 
@@ -121,7 +124,7 @@ pub(super) async fn prepare(
     let yardsticks: Vec<Yardstick> = trials.iter().map(|trial| trial.yardstick).collect();
     let halving = args.rungs.as_ref().map(|rungs| Halving { rungs: rungs.clone(), keep: args.keep });
     check(args.by, halving.as_ref(), &yardsticks)?;
-    Ok(Plan { trials, figure: args.by, halving })
+    Ok(Plan { trials, metric: args.by, halving })
 }
 
 fn yardstick(job: &PreparedJob) -> Yardstick {
@@ -142,15 +145,15 @@ fn yardstick(job: &PreparedJob) -> Yardstick {
 }
 
 /// Refuses a comparison of what cannot be compared.
-fn check(figure: Figure, halving: Option<&Halving>, trials: &[Yardstick]) -> Result<(), CliError> {
+fn check(metric: Metric, halving: Option<&Halving>, trials: &[Yardstick]) -> Result<(), CliError> {
     let refused = |what: String| Err(CliError::Setting { what });
     let how = "`--set 'settings.evaluate={ every_epochs = 1 }'` has the trials evaluated as they train";
-    let name = figure.name();
-    if figure != Figure::Loss && !trials.iter().all(|trial| trial.is_evaluated) {
+    let name = metric.name();
+    if metric != Metric::Loss && !trials.iter().all(|trial| trial.is_evaluated) {
         return refused(format!("--by {name}: nothing measures it; {how}"));
     }
     let Some(Halving { rungs, .. }) = halving else { return Ok(()) };
-    if figure != Figure::Loss && trials.iter().any(|trial| trial.on.is_none()) {
+    if metric != Metric::Loss && trials.iter().any(|trial| trial.on.is_none()) {
         return refused(format!("--by {name} with --rungs: nothing measures it before the end; {how}"));
     }
     if trials.iter().any(|trial| trial.on != trials[0].on) {
@@ -182,7 +185,7 @@ mod tests {
         };
         let (validation, test) = (Some(EvaluationSet::Validation), Some(EvaluationSet::Test));
         let rungs = |rungs: &[u32]| Some(Halving { rungs: rungs.to_vec(), keep: "1/2".parse().unwrap() });
-        let (loss, accuracy) = (Figure::Loss, Figure::Accuracy);
+        let (loss, accuracy) = (Metric::Loss, Metric::Accuracy);
         #[rustfmt::skip]
         let cases = [
             (loss,     None,           vec![trial(None, false, 3)],                         None),
@@ -195,8 +198,8 @@ mod tests {
             (loss,     rungs(&[1]),    vec![trial(test, true, 3), trial(validation, true, 3)], Some("not measured on the same")),
             (loss,     rungs(&[1, 3]), vec![trial(test, true, 3)],                          Some("--rungs 3: the trials have 3 epochs")),
         ];
-        for (figure, halving, trials, want) in cases {
-            let said = check(figure, halving.as_ref(), &trials).err().map(|error| error.to_string());
+        for (metric, halving, trials, want) in cases {
+            let said = check(metric, halving.as_ref(), &trials).err().map(|error| error.to_string());
             let is_as_wanted = match (want, &said) {
                 (Some(want), Some(said)) => said.contains(want),
                 (want, said) => want.is_none() && said.is_none(),

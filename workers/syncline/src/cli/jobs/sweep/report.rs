@@ -1,13 +1,13 @@
 //! The trials of a sweep as a table and as JSON.
 
 use serde::Serialize;
-use syncline_scheduler::{core::significant, ids::JobId};
+use syncline_scheduler::{core::significant, ids::JobId, spec::Metric};
 
 use super::{
-    measure::Figure,
+    measure::of_job,
     outcome::{Outcome, Standing, best},
 };
-use crate::cli::{describe_settings::shortened, table};
+use crate::cli::{describe_settings::shortened, figure_in_words, table};
 
 /// Most characters of a value.
 pub(super) const CELL_CHARS: usize = 28;
@@ -20,8 +20,8 @@ pub(super) struct Report<'a> {
     pub name: &'a str,
     /// What the ids of its trials begin with: id of the job file, and name.
     pub prefix: &'a str,
-    /// The figure by which they are ranked.
-    pub by: &'static str,
+    /// The metric by which they are ranked.
+    pub by: String,
     /// Best first.
     pub trials: &'a [Outcome],
     /// The best of those that are done.
@@ -30,13 +30,13 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// `trials`: best first.
-    pub(super) fn of(name: &'a str, prefix: &'a str, figure: Figure, trials: &'a [Outcome]) -> Self {
-        Self { name, prefix, by: figure.name(), trials, best: best(trials).map(|outcome| &outcome.id) }
+    pub(super) fn of(name: &'a str, prefix: &'a str, metric: Metric, trials: &'a [Outcome]) -> Self {
+        Self { name, prefix, by: metric.field(), trials, best: best(trials).map(|outcome| &outcome.id) }
     }
 }
 
 /// A row for each, the best first.
-pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
+pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
     let keys: Vec<&str> = {
         let mut keys: Vec<&str> =
             outcomes.iter().flat_map(|one| one.values.keys().map(String::as_str)).collect();
@@ -45,11 +45,11 @@ pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
         keys.truncate(MOST_COLUMNS);
         keys
     };
-    // The figure by which they are ranked, beside loss and accuracy.
-    let other = Some(figure).filter(|figure| !matches!(figure, Figure::Loss | Figure::Accuracy));
-    let is_there = |figure: Figure| outcomes.iter().any(|one| figure.of_result(one).is_some());
-    let accuracy = Some(Figure::Accuracy).filter(|figure| is_there(*figure));
-    let figures: Vec<Figure> = [Some(Figure::Loss), accuracy, other].into_iter().flatten().collect();
+    // The metric by which they are ranked, beside loss and accuracy.
+    let other = Some(metric).filter(|metric| !matches!(metric, Metric::Loss | Metric::Accuracy));
+    let is_there = |metric: Metric| outcomes.iter().any(|one| of_outcome(metric, one).is_some());
+    let accuracy = Some(Metric::Accuracy).filter(|metric| is_there(*metric));
+    let metrics: Vec<Metric> = [Some(Metric::Loss), accuracy, other].into_iter().flatten().collect();
     let mut on: Vec<&str> = outcomes.iter().filter_map(evaluated_on).collect();
     on.sort_unstable();
     on.dedup();
@@ -62,9 +62,9 @@ pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
         row.push(state(one));
         row.push(known(one.job.as_ref().map(|job| format!("{}/{}", job.epochs_complete, job.epochs))));
         row.push(known(one.training_loss.map(significant)));
-        row.extend(figures.iter().map(|figure| {
-            let value = figure.of_result(one);
-            known(value.map(|value| figure.in_words(value)))
+        row.extend(metrics.iter().map(|metric| {
+            let value = of_outcome(*metric, one);
+            known(value.map(|value| figure_in_words(*metric, value)))
         }));
         row.extend((on.len() > 1).then(|| known(evaluated_on(one).map(str::to_owned))));
         row.push(known(one.trained_s.map(|seconds| format!("{seconds:.1}"))));
@@ -76,14 +76,14 @@ pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
         [on] => format!("{on} "),
         _ => String::new(),
     };
-    let figures: Vec<String> = figures
+    let metrics: Vec<String> = metrics
         .iter()
-        .map(|figure| format!(">{where_evaluated}{}", figure.name().replace('_', " ")))
+        .map(|metric| format!(">{where_evaluated}{}", metric.name().replace('-', " ")))
         .collect();
     let mut columns = vec![">rank", "job"];
     columns.extend(keys.iter().map(|key| key.strip_prefix("settings.").unwrap_or(key)));
     columns.extend(["state", ">epochs", ">training loss"]);
-    columns.extend(figures.iter().map(String::as_str));
+    columns.extend(metrics.iter().map(String::as_str));
     columns.extend((on.len() > 1).then_some("evaluated on"));
     columns.push(">seconds");
     table(&columns, &rows)
@@ -91,13 +91,11 @@ pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
 
 /// On which samples it was evaluated.
 fn evaluated_on(one: &Outcome) -> Option<&'static str> {
-    one.job.as_ref().and_then(|job| Figure::Loss.of_job(job)).map(|(on, _)| on.name())
+    one.job.as_ref().and_then(|job| of_job(Metric::Loss, job)).map(|(on, _)| on.name())
 }
 
-impl Figure {
-    fn of_result(self, one: &Outcome) -> Option<f64> {
-        one.job.as_ref().and_then(|job| self.of_job(job)).map(|(_, value)| value)
-    }
+fn of_outcome(metric: Metric, one: &Outcome) -> Option<f64> {
+    one.job.as_ref().and_then(|job| of_job(metric, job)).map(|(_, value)| value)
 }
 
 /// Where it stands, with the code of what failed.
@@ -128,9 +126,9 @@ mod tests {
     use super::*;
     use crate::cli::{jobs::sweep::outcome::rank, support::describe::tests::job};
 
-    fn outcome(id: &str, rate: &str, fields: Option<&[(&str, &str)]>, figure: Figure) -> Outcome {
+    fn outcome(id: &str, rate: &str, fields: Option<&[(&str, &str)]>, metric: Metric) -> Outcome {
         let values = BTreeMap::from([("settings.learning_rate".to_owned(), rate.to_owned())]);
-        Outcome::of(id.parse().unwrap(), values, fields.map(job), Some(0.5), figure, 5_000)
+        Outcome::of(id.parse().unwrap(), values, fields.map(job), Some(0.5), metric, 5_000)
     }
 
     #[test]
@@ -142,13 +140,13 @@ mod tests {
             [("state", "canceled"), ("reason", "sweep: ranked 2nd of 2 at epoch 1"), ("epochs", "3")];
         let failed = [("state", "failed"), ("code", "E351"), ("reason", "not finite"), ("epochs", "3")];
         let mut all = vec![
-            outcome("a-1", "9", Some(&failed), Figure::Loss),
-            outcome("a-2", "0.1", Some(&tested), Figure::Loss),
-            outcome("a-3", "1", Some(&stopped), Figure::Loss),
-            outcome("a-4", "2", None, Figure::Loss),
+            outcome("a-1", "9", Some(&failed), Metric::Loss),
+            outcome("a-2", "0.1", Some(&tested), Metric::Loss),
+            outcome("a-3", "1", Some(&stopped), Metric::Loss),
+            outcome("a-4", "2", None, Metric::Loss),
         ];
-        rank(&mut all, Figure::Loss);
-        let text = in_words(&all, Figure::Loss);
+        rank(&mut all, Metric::Loss);
+        let text = in_words(&all, Metric::Loss);
         let rows: Vec<String> =
             text.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(
@@ -162,14 +160,18 @@ mod tests {
             ]
         );
         let validated = [&done[..], &[("validation_loss", "0.5")]].concat();
-        all.push(outcome("a-5", "3", Some(&validated), Figure::Loss));
-        let text = in_words(&all, Figure::Loss);
+        all.push(outcome("a-5", "3", Some(&validated), Metric::Loss));
+        let text = in_words(&all, Metric::Loss);
         assert!(text.lines().next().unwrap().ends_with("  loss  accuracy  evaluated on  seconds"), "{text}");
         all.pop();
         assert_eq!(reasons(&all), ["a-1: failed: [E351] not finite"]);
-        let report = serde_json::to_value(Report::of("sweep", "a", Figure::Loss, &all)).unwrap();
+        let report = serde_json::to_value(Report::of("sweep", "a", Metric::Loss, &all)).unwrap();
         assert_eq!((&report["best"], &report["by"]), (&"a-2".into(), &"loss".into()));
         assert_eq!(report["trials"][3]["standing"], "failed");
+        let by_recall = serde_json::to_value(Report::of("sweep", "a", Metric::MacroRecall, &all)).unwrap();
+        assert_eq!(by_recall["by"], "macro_recall");
+        let text = in_words(&all, Metric::MacroRecall);
+        assert!(text.lines().next().unwrap().contains("  test macro recall  "), "{text}");
         assert!(report["trials"][2]["job"].is_null());
     }
 }

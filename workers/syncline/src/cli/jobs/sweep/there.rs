@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use syncline_rpc::status::{JobList, JobStatus};
+use syncline_scheduler::spec::Metric;
 use syncline_workers::client::{Client, ClientError};
 
-use super::{
-    measure::{Figure, newest_training_loss},
-    outcome::Outcome,
-};
+use super::{measure::newest_training_loss, outcome::Outcome};
 use crate::cli::{EngineClock, Failure, say};
 
 /// Those whose ids are `prefix` and a number, with what they have measured.
@@ -16,7 +14,7 @@ pub(super) async fn load(
     client: &Client,
     clock: EngineClock,
     prefix: &str,
-    figure: Figure,
+    metric: Metric,
 ) -> Result<Vec<Outcome>, Failure> {
     let JobList { jobs, left_out, .. } = client.list_jobs(None).await?;
     if left_out > 0 {
@@ -36,7 +34,7 @@ pub(super) async fn load(
             Err(error) => return Err(error.into()),
         };
         let loss = newest_training_loss(job, &curve, epoch_samples);
-        outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, figure, clock.now_ms()));
+        outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, metric, clock.now_ms()));
     }
     Ok(outcomes)
 }
