@@ -69,7 +69,8 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     let frozen = exported.is_some() && !decided && options.freeze.is_empty();
     if frozen {
         said.push(
-            "layers that PyTorch would freeze are trained: requires_grad is not in the file".to_owned(),
+            "the file does not say whether PyTorch froze some layers (requires_grad): all of them are trained"
+                .to_owned(),
         );
     }
     if frozen || !doubtful.is_empty() {
@@ -279,6 +280,20 @@ mod tests {
         assert!(evaluates[0].starts_with("the model was exported as it evaluates"), "{evaluates:?}");
         let unknown = about_form("node_linear");
         assert!(unknown.len() == 1 && unknown[0].contains("unless its rate is 0"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_model_of_pytorch_that_does_not_say_what_trains_is_not_said_to_have_frozen_layers() {
+        let mut model = mlp(&[4, 3, 2], 1);
+        model.producer_name = "pytorch".to_owned();
+        let about_frozen = |options: &DeriveOptions| {
+            let all = warnings(&model, options).unwrap();
+            all.into_iter().filter(|text| text.contains("requires_grad)")).collect::<Vec<_>>()
+        };
+        let told = about_frozen(&DeriveOptions::default());
+        assert!(told[0].starts_with("the file does not say whether PyTorch froze some layers"), "{told:?}");
+        let chosen = DeriveOptions { freeze: vec!["fc1.*".to_owned()], ..DeriveOptions::default() };
+        assert_eq!(about_frozen(&chosen), [""; 0]);
     }
 
     #[test]

@@ -152,7 +152,8 @@ impl Report {
         lines.extend(figures.into_iter().filter_map(|(name, text)| Some(format!("{name:<10} {}", text?))));
         lines.extend(self.nan_line());
         let classes = self.classes.iter().map(Class::counts);
-        let labels = self.labels.iter().map(Label::counts);
+        let has_one = self.labels.len() == 1;
+        let labels = self.labels.iter().map(|label| label.counts(has_one));
         let tables = [
             tables::counts([">class", ">labels"], classes.collect()),
             tables::counts([">label", ">support"], labels.collect()),
@@ -195,9 +196,11 @@ impl Class {
 }
 
 impl Label {
-    fn counts(&self) -> Counts {
+    /// A label that is the only one is called by what it says of a sample: a number would tell nothing.
+    fn counts(&self, is_only: bool) -> Counts {
         let Self { label, support, predicted, right, recall, precision } = *self;
-        Counts { name: label.to_string(), there: support, predicted, right, recall, precision }
+        let name = if is_only { "positive".to_owned() } else { label.to_string() };
+        Counts { name, there: support, predicted, right, recall, precision }
     }
 }
 
@@ -252,4 +255,25 @@ fn mistakes(figures: &ClassFigures, names: &[String]) -> Vec<Mistake> {
         times,
     };
     figures.most_confused(MISTAKES_SHOWN).into_iter().map(mistake).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_label_is_called_positive_and_several_have_numbers_table() {
+        let label =
+            |label| Label { label, support: 4, predicted: 4, right: 2, recall: None, precision: None };
+        let figures = Figures::default();
+        for (count, names) in [(1, vec!["positive"]), (2, vec!["0", "1"])] {
+            let job = "job".parse().unwrap();
+            let report = Report::new(job, None, "rows.csv".to_owned(), 8, &figures, &[], None);
+            let report = Report { labels: (0..count).map(label).collect(), ..report };
+            let text = report.text();
+            let rows = text.lines().skip_while(|line| !line.trim_start().starts_with("label"));
+            let told: Vec<&str> = rows.skip(1).filter_map(|row| row.split_whitespace().next()).collect();
+            assert_eq!(told, names, "{text}");
+        }
+    }
 }
