@@ -58,6 +58,25 @@ impl StragglerNotice {
     }
 }
 
+/// Whether people are to think of a worker as slow, who were told so or not. `newest` and `mean`: how many times as slow as most it is
+/// now and was over its newest iterations; the mean is `None` as long as these are too few.
+///
+/// One that is as quick as the others again is not called slow because of the moment before, and one that was interrupted once is not
+/// called slow at all.
+fn is_called_slow(was_called: bool, newest: f64, mean: Option<f64>) -> bool {
+    match mean {
+        None => was_called,
+        Some(mean) if was_called => mean >= NOT_SLOW,
+        Some(mean) => newest.min(mean) >= SLOW,
+    }
+}
+
+/// The one in the middle, the lower one of two.
+fn median(mut all: Vec<f64>) -> Option<f64> {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len().saturating_sub(1) / 2).copied()
+}
+
 impl Job {
     /// Looks at the speeds now and then. Amortized cost per iteration O(log n).
     pub(super) fn detect_stragglers(&mut self, now_us: u64) {
@@ -66,11 +85,16 @@ impl Job {
             return;
         }
         let speed = |w: Incarnation| Some((w, 1e6 / self.members[&w].speed.samples_per_s()?));
-        let mut each: Vec<(Incarnation, f64)> = self.active().filter_map(speed).collect();
-        each.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let Some(&(_, median)) = each.get((each.len().saturating_sub(1)) / 2) else { return };
+        let each: Vec<(Incarnation, f64)> = self.active().filter_map(speed).collect();
+        let Some(of_most) = median(each.iter().map(|(_, us_per_sample)| *us_per_sample).collect()) else {
+            return;
+        };
+        let settled = |w: Incarnation| self.members[&w].speed.settled_us_per_sample();
+        let settled_of_most = median(self.active().filter_map(settled).collect());
         for (worker, us_per_sample) in each {
-            let factor = us_per_sample / median;
+            let factor = us_per_sample / of_most;
+            let settled = self.members[&worker].speed.settled_us_per_sample();
+            let mean = settled.zip(settled_of_most).map(|(own, of_most)| own / of_most);
             let (slow, mut told) = (self.members[&worker].straggler, self.members[&worker].slow_told);
             let now_slow = match slow {
                 Some(s) => factor >= NOT_SLOW || now_us < s.since_us + SLOW_AT_LEAST_US,
@@ -78,8 +102,8 @@ impl Job {
             };
             let watched_us = LOOK_EVERY * self.members[&worker].interval_us
                 + slow.map_or(0, |slow| now_us.saturating_sub(slow.since_us));
-            // One that is as quick as the others again is not called slow because of the moment before.
-            let tells_slow = now_slow && (told.slow || factor >= SLOW && watched_us >= TELL_AFTER_US);
+            let is_slow = is_called_slow(told.slow, factor, mean);
+            let tells_slow = is_slow && (told.slow || watched_us >= TELL_AFTER_US);
             let is_news = told.is_news(tells_slow, now_us);
             if !now_slow && slow.is_none() && !is_news {
                 continue;
@@ -109,6 +133,26 @@ mod tests {
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
+
+    #[test]
+    fn who_is_called_slow_table() {
+        #[rustfmt::skip]
+        let cases = [
+            // Was called so, how slow it is now, and over many iterations; whether it is called so.
+            ("its first iterations",            false, 9.0, None,      false),
+            ("too few since it was",            true,  1.0, None,      true),
+            ("slow for long",                   false, 2.0, Some(1.6), true),
+            ("interrupted once",                false, 9.0, Some(1.4), false),
+            ("quick again",                     false, 1.0, Some(1.6), false),
+            ("an iteration between slow ones",  true,  1.0, Some(1.6), true),
+            ("not quick enough to recover",     true,  1.0, Some(1.3), true),
+            ("recovered",                       true,  1.0, Some(1.2), false),
+            ("recovered, interrupted once",     true,  9.0, Some(1.2), false),
+        ];
+        for (name, was_called, newest, mean, want) in cases {
+            assert_eq!(is_called_slow(was_called, newest, mean), want, "{name}");
+        }
+    }
 
     #[test]
     fn what_is_told_of_a_worker_table() {

@@ -114,6 +114,11 @@ impl IntervalEstimator {
         (self.moving.seen > 0).then_some(self.moving.mean_us)
     }
 
+    /// The same once it is one of many: `None` over the first ten, of which the first is often slow for no reason that stays.
+    pub fn settled_us_per_sample(&self) -> Option<f64> {
+        (self.moving.seen as f64 >= 1.0 / MOVING_ALPHA).then_some(self.moving.mean_us)
+    }
+
     /// How wrong the predictions were.
     pub fn errors(&self) -> PredictionErrors {
         self.errors.summary()
