@@ -39,9 +39,13 @@ impl World {
         self.job(name).phase().shown().word()
     }
 
-    fn waits_for(&mut self, name: &str) -> String {
+    fn shown(&mut self, name: &str, field: &str) -> String {
         let commit = self.plane.core.full_commit(&id(name), self.now_us).unwrap();
-        commit.summary.iter().find(|(field, _)| *field == "waiting_for").unwrap().1.clone()
+        commit.summary.iter().find(|(other, _)| *other == field).unwrap().1.clone()
+    }
+
+    fn waits_for(&mut self, name: &str) -> String {
+        self.shown(name, "waiting_for")
     }
 }
 
@@ -71,6 +75,29 @@ fn a_paused_training_ends_what_is_handed_out_and_goes_on_where_it_was() {
             "{policy}"
         );
     }
+}
+
+#[test]
+fn queue_and_pauses_are_no_part_of_the_time_for_which_it_has_trained() {
+    const MINUTE_US: u64 = 60_000_000;
+    let mut world = World::new();
+    world.submit(spec("job", "asp"), 1);
+    assert_eq!(world.shown("job", "training_seconds"), "", "it is queued");
+    world.now_us += MINUTE_US;
+    world.join(1, "first");
+    assert_eq!(world.shown("job", "training_seconds"), "0.000");
+    world.work(FIRST, 5);
+    assert_eq!(world.shown("job", "training_seconds"), "0.005");
+    world.pause("job", true);
+    let rest = world.work(FIRST, 20) as u64;
+    world.now_us += MINUTE_US;
+    assert_eq!(world.shown("job", "training_seconds"), "0.005", "it is paused");
+    world.join(2, "first");
+    world.pause("job", false);
+    world.work(AGAIN, 30);
+    let trained = format!("0.{:03}", 20 - rest);
+    world.now_us += MINUTE_US;
+    assert_eq!((world.phase("job"), world.shown("job", "training_seconds")), ("done", trained));
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl Job {
         }
         let is_over = is_trained && self.settle_parameters(turn);
         if is_over && !self.tests_at_end(turn) {
+            self.state.trained_for_us = self.training_us(turn.now_us);
             self.state.trained_us = Some(turn.now_us);
             self.state.loss = self.loss();
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, turn.now_us);

@@ -70,6 +70,15 @@ impl Job {
         }
     }
 
+    /// For how long it has trained, without pauses and what no engine led; `None` before it began. Once every sample is counted, or it is
+    /// over, this stays as it is.
+    pub(super) fn training_us(&self, now_us: u64) -> Option<u64> {
+        let state = &self.state;
+        let started_us = state.started_us?;
+        let until_now = || self.led_since_us(started_us, state.ended_us.unwrap_or(now_us));
+        Some(state.trained_for_us.or(state.trained_before_pause_us).unwrap_or_else(until_now))
+    }
+
     /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they were given.
     fn released(&self) -> Vec<Incarnation> {
         if !self.state.paused {

@@ -166,6 +166,9 @@ pub struct JobState {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unled_us: u64,
     pub trained_us: Option<u64>,
+    /// For how long it had trained then, see `training_us`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained_for_us: Option<u64>,
     pub ended_us: Option<u64>,
     /// The newest on the test samples.
     pub evaluation: Option<Evaluation>,
@@ -242,6 +245,7 @@ impl JobState {
             opened_us: None,
             unled_us: 0,
             trained_us: None,
+            trained_for_us: None,
             ended_us: None,
             evaluation: None,
             validation: None,

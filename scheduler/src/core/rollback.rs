@@ -125,7 +125,7 @@ impl Job {
         state.counters = progress.counters;
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;
-        (state.trained_us, state.snapshot) = (None, None);
+        (state.trained_us, state.trained_for_us, state.snapshot) = (None, None, None);
         (state.evaluation, state.validation) = (None, None);
         state.retries.clear();
         state.recent_rate.begin_anew(turn.now_us, state.counters.counted());

@@ -18,7 +18,7 @@ impl Job {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
     pub(super) fn summary(&self, now_us: u64) -> Fields {
         let progress = [self.progress(now_us), self.checkpoint(), self.waits(now_us)].concat();
-        [self.setting(), progress, self.moments(), self.best(), self.results()].concat()
+        [self.setting(), progress, self.moments(now_us), self.best(), self.results()].concat()
     }
 
     /// Which checkpoints it keeps, what a lost shard would bring it back to, and why that becomes no newer; empty where there is nothing.
@@ -126,15 +126,17 @@ impl Job {
         ]
     }
 
-    /// When it came to where it is; empty where it has not.
-    fn moments(&self) -> Fields {
+    /// When it came to where it is, and for how long it has trained; empty where it has not.
+    fn moments(&self, now_us: u64) -> Fields {
         let state = &self.state;
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
+        let seconds = |us: Option<u64>| us.map(|us| format!("{:.3}", us as f64 / 1e6)).unwrap_or_default();
         vec![
             ("submitted_ms", ms(Some(state.submitted_us))),
             ("started_ms", ms(state.started_us)),
             ("trained_ms", ms(state.trained_us)),
             ("ended_ms", ms(state.ended_us)),
+            ("training_seconds", seconds(self.training_us(now_us))),
         ]
     }
 

@@ -203,6 +203,9 @@ pub struct JobStatus {
     /// When it was over, however it ended.
     #[serde(default)]
     pub ended_ms: Option<u64>,
+    /// For how long it has trained, without the queue, pauses, and what no engine led; `None` before it began.
+    #[serde(default)]
+    pub training_seconds: Option<f64>,
     /// The figure that says which evaluation is the best, such as `validation loss`; `None` where the training is not evaluated.
     #[serde(default)]
     pub monitor: Option<String>,
