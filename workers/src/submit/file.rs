@@ -13,6 +13,7 @@ use super::{
     graph::{GraphNode, JobGraph, NODE_RETRIES, NodeWork},
     model::{FirstValues, Model},
     paths::absolute,
+    suggestion::with_suggestion,
     training::{ParamList, Settings, Training},
 };
 use crate::data::is_url;
@@ -96,7 +97,7 @@ impl JobFile {
             // Without the line of a text that nobody has written.
             let mut error = error.clone();
             error.set_input(None);
-            change.not_taken(without_rust_types(error.to_string().trim_end()))
+            change.not_taken(in_plain_words(error.to_string().trim_end()))
         };
         // As text: a second reader, of values, would be a hundredth of the program.
         let read_again = |written: &toml::Table| toml::from_str::<Self>(&written.to_string());
@@ -117,7 +118,7 @@ impl JobFile {
 
     /// What it says, and how that is written.
     fn read(text: &str) -> Result<(Self, toml::Table), String> {
-        let file = toml::from_str(text).map_err(|e| without_rust_types(&e.to_string()))?;
+        let file = toml::from_str(text).map_err(|e| in_plain_words(&e.to_string()))?;
         Ok((file, toml::from_str(text).map_err(|e| e.to_string())?))
     }
 
@@ -145,7 +146,7 @@ impl JobFile {
 }
 
 /// A message of the reader, which names types of Rust, in words for whoever wrote the file.
-fn without_rust_types(message: &str) -> String {
+fn in_plain_words(message: &str) -> String {
     let words = [
         ("expected u8", "expected a whole number from 0 to 255"),
         ("expected u32", "expected a whole number from 0 to 4294967295"),
@@ -153,7 +154,7 @@ fn without_rust_types(message: &str) -> String {
         ("expected i64", "expected a whole number"),
         ("expected f32", "expected a number"),
     ];
-    words.iter().fold(message.to_owned(), |message, (ty, words)| message.replace(ty, words))
+    with_suggestion(&words.iter().fold(message.to_owned(), |message, (ty, words)| message.replace(ty, words)))
 }
 
 /// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
@@ -335,12 +336,14 @@ mod tests {
         let cases = [
             ("settings.btach=64",     "unknown field `btach`, expected one of `optimizer`, `learning_rate`"),
             ("settings.batch=many",   "expected a whole number from 0 to 4294967295"),
-            ("settings.policy=bps",   "E003"),
+            ("settings.policy=bps",   "[E003] `bps` is not a policy"),
+            ("settings.lr=0.1",       "did you mean `learning_rate`?"),
         ];
         for (change, want) in cases {
             let error = load(&["settings.epochs=2", change]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("[E369] `{change}` cannot be set: ")), "{error}");
             assert!(error.contains(want), "{error}");
+            assert!(error.matches("[E003]").count() <= 1, "{error}");
         }
         // What looks like a number may be a name.
         assert_eq!(load(&["id=2024"]).unwrap().id, "2024");

@@ -38,6 +38,8 @@ mod read;
 mod ready;
 mod resume;
 mod submitted;
+#[cfg(feature = "job-file")]
+mod suggestion;
 mod training;
 #[cfg(feature = "train")]
 mod variants;
