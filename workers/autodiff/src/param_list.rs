@@ -57,28 +57,12 @@ fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
         .iter()
         .filter_map(|&other| match ends_alike(other) {
             true => Some((0, other)),
-            false => {
-                Some((1 + distance(name, other), other)).filter(|(score, _)| *score <= 1 + name.len() / 4)
-            }
+            false => Some((1 + strsim::levenshtein(name, other), other))
+                .filter(|(score, _)| *score <= 1 + name.len() / 4),
         })
         .collect();
     scored.sort_unstable();
     scored.into_iter().take(MOST_NEAR).map(|(_, other)| other).collect()
-}
-
-/// Levenshtein's distance, in characters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            let best = changed.min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
