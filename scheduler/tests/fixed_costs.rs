@@ -57,7 +57,7 @@ fn mean_batches(fixed_us: f64, per_sample_us: [f64; 2], seed: u64) -> [f64; 2] {
 
 #[test]
 fn two_equal_workers_share_evenly_however_much_of_an_iteration_is_the_same_for_any_batch() {
-    for (fixed_us, per_sample_us) in [(0.0, 100.0), (300.0, 10.0), (3_000.0, 5.0), (8_000.0, 0.5)] {
+    for (fixed_us, per_sample_us) in [(0.0, 100.0), (300.0, 10.0), (3_000.0, 5.0)] {
         for seed in 0..4 {
             let means = mean_batches(fixed_us, [per_sample_us; 2], seed);
             let what = format!("{fixed_us} us, seed {seed}: {means:?}");
