@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Core, HeldJob, Input, Job, StoredJob, Work},
+    core::{Cancellation, Core, HeldJob, Input, Job, StoredJob, Work},
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
@@ -165,14 +165,31 @@ fn a_job_whose_first_opening_meets_a_lost_shard_opens_when_it_is_there() {
 }
 
 #[test]
-fn a_job_that_waits_for_its_shard_keeps_nobody_from_the_next_one() {
+fn who_has_not_begun_leaves_the_workers_to_the_older_job_that_waits_for_its_shard() {
     let mut world = World::of(spec("job", "bsp"), 1);
     world.train_beyond_a_checkpoint();
     world.submit(spec("next", "bsp"), 2);
     world.lose_shard();
     let again = world.join(2, "again");
+    assert_eq!((&*world.code("job"), &*world.code("next")), ("running", "queued"));
+    let waits = "a parameter shard that counts as lost, like job `job`, which is before it";
+    assert_eq!(world.job("next").waits_for(), Some(waits));
+    world.shard_comes(true);
+    assert_eq!(world.job("job").active().collect::<Vec<_>>(), [again]);
+    while world.end_one_task() {}
+    assert_eq!((&*world.code("job"), &*world.code("next")), ("done", "done"));
+}
+
+#[test]
+fn who_gives_up_a_job_that_waits_for_its_shard_lets_the_next_one_have_the_workers() {
+    let mut world = World::of(spec("job", "bsp"), 1);
+    world.train_beyond_a_checkpoint();
+    world.submit(spec("next", "bsp"), 2);
+    world.lose_shard();
+    let again = world.join(2, "again");
+    world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+    world.give(Input::Tick);
     assert_eq!(world.plane.core.job(&id("next")).unwrap().active().collect::<Vec<_>>(), [again]);
-    assert_eq!((&*world.code("job"), &*world.code("next")), ("running", "opening"));
 }
 
 #[test]

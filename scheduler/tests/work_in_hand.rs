@@ -96,7 +96,9 @@ fn of_rounds_that_follow_from_no_measurement_160_ms_of_short_ones_are_in_hand_at
         ("bsp", 39_000, 2, 4),
         ("bsp", 40_000, 2, 1),
         ("bsp", 500, 64, 16),
-        ("lb-bsp", 500, 2, 2),
+        ("lb-bsp", 500, 2, 32),
+        ("lb-bsp", 40_000, 2, 1),
+        ("lb-bsp+rule=step", 500, 2, 2),
     ];
     for (policy, interval_us, workers, most) in cases {
         let intervals_us = vec![interval_us; workers];

@@ -33,7 +33,8 @@ impl Job {
         self.state.next_superstep = Superstep(superstep.0 + 1);
         let workers: Vec<Incarnation> = self.active().collect();
         let begins_us = self.begins_unwatched_us(superstep, turn.now_us);
-        let basis = if begins_us.is_some() { SpeedBasis::Means } else { SpeedBasis::Predicted };
+        let ahead = begins_us.is_some() || self.opens_rounds_ahead();
+        let basis = if ahead { SpeedBasis::Means } else { SpeedBasis::Predicted };
         let estimates = self.speed_estimates(&workers, basis);
         let batch = self.train().batch;
         let local_rounds = !self.train().model.layout.has_tables();

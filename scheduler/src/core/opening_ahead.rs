@@ -33,13 +33,21 @@ impl Job {
         if watches || most <= ahead || self.train().ahead.is_some() {
             return ahead;
         }
-        let interval_us = self.members[&worker].interval_us;
-        let are_short =
-            self.active().all(|worker| (1..OPEN_AHEAD_BELOW_US).contains(&self.members[&worker].interval_us));
-        if !are_short {
+        if !self.steps_are_short() {
             return ahead;
         }
+        let interval_us = self.members[&worker].interval_us;
         most.min(AHEAD_US / interval_us).min(self.pipeline(worker)).max(ahead)
+    }
+
+    fn steps_are_short(&self) -> bool {
+        self.active().all(|worker| (1..OPEN_AHEAD_BELOW_US).contains(&self.members[&worker].interval_us))
+    }
+
+    /// Whether supersteps that end where they would without any measurement are opened before those in front of them are over.
+    pub(super) fn opens_rounds_ahead(&self) -> bool {
+        let rounds = self.state.policy.as_dyn().planning_basis() == PlanningBasis::Nothing;
+        rounds && self.train().ahead.is_none() && self.steps_are_short()
     }
 
     /// When a superstep that opens now is expected to begin, if the speeds measured so far stand for watching it.

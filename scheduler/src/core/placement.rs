@@ -82,9 +82,10 @@ impl Core {
         // Without those that are kept for a job that has waited long.
         let mut free = self.idle.clone();
         let mut kept = Vec::new();
+        let lost = self.describe_lost_for_all();
         for (_, _, id) in &order {
             let _handling = Handling(id);
-            if self.is_held_back(id) {
+            if self.is_held_back(id) || lost.is_some() && self.jobs.get(id).is_some_and(Job::is_queued) {
                 continue;
             }
             let Some(job) = self.jobs.get_mut(id) else { continue };
@@ -123,12 +124,21 @@ impl Core {
         let there = self.describe_workers();
         for (_, _, id) in &order {
             let _handling = Handling(id);
-            let waits = self.waits_for_workers(id, &there, &kept);
+            let queued = self.jobs.get(id).is_some_and(|job| job.is_queued() && !job.state.paused);
+            let lost = lost.clone().filter(|_| queued);
+            let waits = lost.or_else(|| self.waits_for_workers(id, &there, &kept));
             if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
         }
         self.note_waiting_trainings();
+    }
+
+    /// What a training that has not begun waits for where one that has waits for a shard, which every one needs: workers that it took
+    /// would be missing to the older one when the shard is there again.
+    fn describe_lost_for_all(&self) -> Option<String> {
+        let waits = self.jobs.live().find(|job| job.awaits_shards())?;
+        Some(format!("a parameter shard that counts as lost, like job `{}`, which is before it", waits.id()))
     }
 
     /// Whether a training is paused or waits for a shard, or has not begun and its graph is paused.

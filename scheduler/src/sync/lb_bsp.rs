@@ -35,6 +35,15 @@ impl Balancer {
         Self { options, stepping: None }
     }
 
+    /// What it takes to know where a superstep ends, where that is `of_rule` without batch sizes.
+    fn planning_basis(&self, of_rule: PlanningBasis) -> PlanningBasis {
+        // Moving samples step by step means to see what each step has brought.
+        match self.options.rule {
+            BalanceRule::Step => PlanningBasis::Watching,
+            BalanceRule::Proportional | BalanceRule::Curve => of_rule,
+        }
+    }
+
     fn bounds(&self, pace: &SpeedEstimate) -> Bounds {
         let max = self.options.max.min(pace.max_batch.unwrap_or(u32::MAX)).max(1);
         Bounds { min: self.options.min.clamp(1, max), max }
@@ -106,6 +115,10 @@ impl SyncPolicy for LbBsp {
             .map_or_else(|| (None, Why::rule("speeds are not known yet")), |(b, why)| (Some(b), why));
         SuperstepRules { batches, ..SuperstepRules::new(EndRule::Quota(1), Aggregation::PerBarrier, why) }
     }
+
+    fn planning_basis(&self) -> PlanningBasis {
+        self.balancer.planning_basis(PlanningBasis::Nothing)
+    }
 }
 
 /// ElasticBSP with batch sizes that follow the speeds.
@@ -139,11 +152,7 @@ impl SyncPolicy for ElasticLb {
     }
 
     fn planning_basis(&self) -> PlanningBasis {
-        // Moving samples step by step means to see what each step has brought.
-        match self.balancer.options.rule {
-            BalanceRule::Step => PlanningBasis::Watching,
-            BalanceRule::Proportional | BalanceRule::Curve => self.elastic.planning_basis(),
-        }
+        self.balancer.planning_basis(self.elastic.planning_basis())
     }
 
     fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {

@@ -48,7 +48,7 @@ pub struct EngineArgs {
     /// A worker that is not heard of for this long is dropped; a number alone is milliseconds
     #[arg(long, alias = "silence-ms", value_name = "TIME", default_value = "5s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     silence: Duration,
-    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, and their workers serve others; a number alone
+    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, without workers; a number alone
     /// is milliseconds
     #[arg(long, alias = "shard-silence-ms", value_name = "TIME", default_value = "30s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     shard_silence: Duration,

@@ -55,7 +55,7 @@ pub struct UpArgs {
     /// general tasks each [default: all there is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
     pub(super) gpu_memory: Option<MemorySize>,
-    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, and their workers serve others; a number alone is
+    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, without workers; a number alone is
     /// milliseconds [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     pub(super) shard_silence: Option<Duration>,
