@@ -1,7 +1,7 @@
 //! Memory that is free for one more copy of a job's part. Linux promises memory that is not there, and ends the process that touches it:
 //! whoever may do without a copy asks before.
 //!
-//! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups (version 2) that it names.
+//! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups, of version 1 or 2, that it names.
 
 use std::{fs, path::Path};
 
@@ -26,14 +26,13 @@ pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), Sha
 
 /// Free on the machine, or below the limits of the process's groups if one of them allows less.
 fn free_bytes(read: &dyn Fn(&Path) -> String) -> Option<u64> {
-    let mut groups = memory_groups(&read(Path::new("/proc/self/cgroup")));
-    groups.retain(|group| group.limit == MemoryGroup::LIMIT_OF_VERSION_2);
-    let below_limits = groups.iter().filter_map(|MemoryGroup { folder, limit }| {
+    let groups = memory_groups(&read(Path::new("/proc/self/cgroup")));
+    let below_limits = groups.iter().filter_map(|MemoryGroup { folder, names }| {
         let number = |file: &str| read(&folder.join(file)).trim().parse::<u64>().ok();
-        let (limit, used) = (number(limit)?, number("memory.current")?);
+        let (limit, used) = (number(names.limit)?, number(names.used)?);
         // What was read from files makes room.
         let stat = read(&folder.join("memory.stat"));
-        let reclaimable = ["inactive_file", "active_file"].iter().filter_map(|name| field(&stat, name)).sum();
+        let reclaimable = names.reclaimable.iter().filter_map(|name| field(&stat, name)).sum();
         Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
     });
     let machine =
@@ -61,6 +60,16 @@ mod tests {
         let limit = ("/sys/fs/cgroup/a/memory.max", "5000\n");
         let used = ("/sys/fs/cgroup/a/memory.current", "3000\n");
         let reclaimable = ("/sys/fs/cgroup/a/memory.stat", "anon 9\ninactive_file 300\nactive_file 200\n");
+        let own_v1 = ("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n");
+        let unlimited_v1 = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+        let used_v1 = ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "7000\n");
+        let limit_below_v1 = ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "5000\n");
+        let used_below_v1 = ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "3500\n");
+        // Without `total_` a line leaves out the groups below, whose memory counts as used.
+        let reclaimable_v1 = (
+            "/sys/fs/cgroup/memory/x/memory.stat",
+            "inactive_file 30\nactive_file 20\ntotal_inactive_file 300\ntotal_active_file 200\n",
+        );
         /// Files, by their paths, and what is free by them.
         type Case<'a> = (&'a [(&'a str, &'a str)], Option<u64>);
         let cases: &[Case<'_>] = &[
@@ -70,6 +79,9 @@ mod tests {
             (&[machine, own, unlimited, limit, used], Some(2000)),
             (&[machine, own, unlimited, limit, used, reclaimable], Some(2500)),
             (&[own, limit, ("/sys/fs/cgroup/a/memory.current", "6000")], Some(0)),
+            (&[machine, own_v1, unlimited_v1, used_v1], Some(4096)),
+            (&[machine, own_v1, unlimited_v1, used_v1, limit_below_v1, used_below_v1], Some(1500)),
+            (&[machine, own_v1, limit_below_v1, used_below_v1, reclaimable_v1], Some(2000)),
         ];
         for (files, want) in cases {
             assert_eq!(free(files), *want, "{files:?}");

@@ -45,7 +45,7 @@ fn total_bytes(meminfo: &str) -> Option<u64> {
 
 /// The files with the limit of each control group that the process is in, and of those above it.
 fn limit_files(cgroup: &str) -> Vec<PathBuf> {
-    memory_groups(cgroup).into_iter().map(|group| group.folder.join(group.limit)).collect()
+    memory_groups(cgroup).into_iter().map(|group| group.folder.join(group.names.limit)).collect()
 }
 
 #[cfg(test)]
