@@ -69,7 +69,7 @@ pub enum PsError {
         /// Elements of all parameters, or of the selected rows and what is no table.
         expected: u64,
     },
-    /// No shard that was asked has the blob whole; the one that is named sent other bytes.
+    /// No shard that was asked has the blob whole; the one that is named sent other bytes, and has removed it if it lay there so.
     #[error("[E415] blob {digest} arrived damaged from {address}")]
     Damaged {
         /// BLAKE3 that was asked for, in hex.
@@ -280,7 +280,10 @@ impl PsError {
             Self::Protocol { .. } => "use the same release everywhere; otherwise please report it",
             Self::Canceled => "nothing: it was asked for",
             Self::Length { .. } => "the model and the job's layout differ; submit the job again",
-            Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
+            Self::Damaged { .. } => {
+                "submit again with the same files, which uploads it, and check the disk of that shard; trained weights come from the newest \
+                 checkpoint: `syncline submit FILE --new --resume JOB`"
+            }
             Self::Io { source, .. } if NoThread::is_behind(source) => NoThread::HINT,
             Self::Io { .. } => "correct what the system names, then try again",
             Self::NoAddress { .. } => {

@@ -252,7 +252,10 @@ impl ShardFault {
             Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
             Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
             Self::Closed { .. } => "nothing: the job is over",
-            Self::MissingBlob { .. } => "upload the blob again, then submit",
+            Self::MissingBlob { .. } => {
+                "submit again with the same files, which uploads what is missing; trained weights come from the newest checkpoint: \
+                 `syncline submit FILE --new --resume JOB`"
+            }
             Self::SecondAway { .. } => {
                 "start or wake the second process of the shard (`syncline doctor` names it); if it is gone for good, submit the job again"
             }

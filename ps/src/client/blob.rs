@@ -70,9 +70,11 @@ impl BlobClient {
             self.cancel_token.register(BLOB_SOCKET, None);
             self.cancel_token.check()?;
             match got {
-                Ok(Some(bytes)) if *blake3::hash(&bytes).as_bytes() == wanted => return Ok(bytes),
-                Ok(Some(_)) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
-                Ok(None) => {}
+                Ok(Fetched::Whole(bytes)) => return Ok(bytes),
+                Ok(Fetched::Damaged) => {
+                    last = PsError::Damaged { digest: digest.into(), address: address.clone() };
+                }
+                Ok(Fetched::Missing) => {}
                 Err(error) => last = error.into_error(address),
             }
         }
@@ -103,10 +105,10 @@ impl BlobClient {
         }
     }
 
-    /// Whether the shard at `address` keeps the blob.
+    /// Whether the shard at `address` keeps the blob whole. It reads all of it, and removes it if it is damaged.
     pub fn has(&self, address: &str, digest: &str) -> Result<bool, PsError> {
         let wanted = digest_from_hex(digest)?;
-        let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.stat_blob(wanted));
+        let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.check_blob(wanted));
         found.map(|size| size.is_some()).map_err(|t| t.into_error(address))
     }
 
@@ -115,18 +117,39 @@ impl BlobClient {
         link.put_blob(digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))
     }
 
-    fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {
+    fn get_from(&self, address: &str, digest: Digest) -> Result<Fetched, LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         self.cancel_token.register(BLOB_SOCKET, Some(link.socket()));
-        let Some(total) = link.find_blob(digest)? else { return Ok(None) };
-        let total = total.min(MAX_BLOB_BYTES);
+        let Some(total) = link.find_blob(digest)? else { return Ok(Fetched::Missing) };
+        let whole = fetch_whole(&mut link, digest, total.min(MAX_BLOB_BYTES))?;
+        Ok(whole.map_or(Fetched::Damaged, Fetched::Whole))
+    }
+}
+
+/// What came of asking one shard for a blob.
+enum Fetched {
+    Whole(Vec<u8>),
+    Damaged,
+    Missing,
+}
+
+/// Fetches a blob of so many bytes that the shard has; `None` if it has it no longer, because it was damaged.
+pub(super) fn fetch_whole(link: &mut Link, digest: Digest, total: u64) -> Result<Option<Vec<u8>>, LinkError> {
+    let fetch = |link: &mut Link| {
         link.ask_blob(digest, 0, total)?;
-        read_blob(&mut link, total).map(Some)
+        let bytes = read_blob(link, total)?;
+        Ok((*blake3::hash(&bytes).as_bytes() == digest).then_some(bytes))
+    };
+    match fetch(link)? {
+        // The shard removes what its disk has damaged, so that it is uploaded again. It is there all the same if it was damaged on the way,
+        // or if the second process of the shard has it whole.
+        None if link.check_blob(digest)? == Some(total) => fetch(link),
+        fetched => Ok(fetched),
     }
 }
 
 /// Reads the whole of a blob that was asked for.
-pub(super) fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkError> {
+fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkError> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < total {
         let step = (total - bytes.len() as u64).min(STEP_BYTES);

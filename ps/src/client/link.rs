@@ -213,7 +213,16 @@ impl Link {
 
     /// Size of a blob on this shard, if it is there.
     pub(crate) fn stat_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
-        self.ask(&Request::StatBlob { digest })?;
+        self.blob_size(&Request::StatBlob { digest })
+    }
+
+    /// The same, once the shard has read all of the blob. A damaged one is removed there.
+    pub(crate) fn check_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+        self.blob_size(&Request::CheckBlob { digest })
+    }
+
+    fn blob_size(&mut self, question: &Request) -> Result<Option<u64>, LinkError> {
+        self.ask(question)?;
         match self.answer()? {
             (Reply::BlobStat { bytes }, 0) => Ok(bytes),
             (reply, _) => Err(unexpected_reply(&reply)),
@@ -231,7 +240,7 @@ impl Link {
         }
     }
 
-    /// Stores a blob of so many bytes, which `send` writes, unless it is there already. The shard brings it to disk before it
+    /// Stores a blob of so many bytes, which `send` writes, unless it is there already, and whole. The shard brings it to disk before it
     /// answers, which takes `limit` at most; `None`: as long as it may.
     pub(crate) fn put_blob(
         &mut self,
@@ -240,7 +249,7 @@ impl Link {
         limit: Option<Duration>,
         send: impl FnOnce(&mut Channel) -> io::Result<()>,
     ) -> Result<(), LinkError> {
-        if self.stat_blob(digest)?.is_some() {
+        if self.check_blob(digest)?.is_some() {
             return Ok(());
         }
         Request::PutBlob { digest }.encode(bytes, &mut self.scratch);

@@ -12,7 +12,7 @@ use syncline_rpc::{ShardFault, Token};
 
 use super::{
     Link, LinkError,
-    blob::{digest_from_hex, first_by_digest, missing, read_blob},
+    blob::{digest_from_hex, fetch_whole, first_by_digest, missing},
     unexpected_reply,
 };
 use crate::{
@@ -94,12 +94,11 @@ impl ValueClient {
             let got = self.with_link(address, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
                 link.set_read_timeout(Some(READ_LIMIT))?;
-                link.ask_blob(wanted, 0, bytes)?;
-                read_blob(link, bytes)
+                fetch_whole(link, wanted, bytes)
             });
             match got {
-                Ok(value) if *blake3::hash(&value).as_bytes() == wanted => return Ok(value),
-                Ok(_) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
+                Ok(Some(value)) => return Ok(value),
+                Ok(None) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
                 Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => {}
                 Err(error) => last = error.into_error(address),
             }

@@ -3,12 +3,10 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    path::Path,
     time::Duration,
 };
 
 use syncline_rpc::ShardFault;
-use tracing::warn;
 
 use super::{Shared, blobs::disk_fault};
 use crate::{
@@ -40,16 +38,14 @@ impl BlobSource {
     /// Opens the blob where it is found first: here, or on one of the shards at `addresses`.
     pub(super) fn find(shared: &Shared, digest_hex: &str, addresses: &[String]) -> Result<Self, ShardFault> {
         let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
-        if let Some(bytes) = shared.blobs.stat(&digest)? {
+        let found = match shared.blobs.stat(&digest)? {
+            Some(bytes) if bytes <= CHECKED_BYTES => shared.blobs.check(&digest)?,
+            found => found,
+        };
+        if let Some(bytes) = found {
             let path = shared.blobs.path(&digest);
-            let is_whole = || Ok(bytes > CHECKED_BYTES || hash_of(&path)? == digest);
-            if is_whole().map_err(|e| disk_fault("read", &path, &e))? {
-                let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
-                return open().map_err(|e| disk_fault("read", &path, &e));
-            }
-            // Without it the blob can be given again, by a peer or by whoever made it.
-            warn!(path = %path.display(), "a blob is damaged, and removed");
-            shared.blobs.remove(std::iter::once(digest))?;
+            let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
+            return open().map_err(|e| disk_fault("read", &path, &e));
         }
         let mut unreachable = None;
         for address in addresses {
@@ -112,12 +108,6 @@ impl BlobSource {
             }
         }
     }
-}
-
-pub(super) fn hash_of(path: &Path) -> io::Result<Digest> {
-    let mut hasher = blake3::Hasher::new();
-    io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(*hasher.finalize().as_bytes())
 }
 
 #[cfg(test)]

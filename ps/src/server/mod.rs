@@ -9,6 +9,7 @@
 //! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
+mod blob_check;
 mod blob_fetches;
 mod blob_mirror;
 mod blob_source;

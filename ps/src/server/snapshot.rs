@@ -15,8 +15,9 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::{
-    Shared, blob_mirror,
-    blob_source::hash_of,
+    Shared,
+    blob_check::hash_of,
+    blob_mirror,
     blobs::{PendingFile, disk_fault},
     checkpoints::{folder_name, make_durably},
 };

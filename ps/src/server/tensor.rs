@@ -96,6 +96,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
                 local::share_memory(&shared.connections, &mut connection, bytes, &mut memory)?;
             }
             Request::StatBlob { digest } => serve_stat(shared, &mut connection, digest)?,
+            Request::CheckBlob { digest } => serve_check(shared, &mut connection, digest)?,
             Request::ListBlobs { first } => blobs::serve_list(&shared.blobs, &mut connection, &first)?,
             Request::ListCheckpoints => checkpoint_mirror::serve_list(shared, &mut connection)?,
             Request::GetCheckpoint { session, number } => {
@@ -136,6 +137,21 @@ fn serve_stat<D: Duplex>(
         found = shared.blobs.stat_and_touch(&digest);
     }
     connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))
+}
+
+/// Says the same of a blob once it is known to be whole here.
+fn serve_check<D: Duplex>(
+    shared: &Shared,
+    connection: &mut Connection<'_, D>,
+    digest: Digest,
+) -> io::Result<()> {
+    // Most that are asked for are new: no thread is begun where there is nothing to read.
+    if matches!(shared.blobs.stat(&digest), Ok(Some(_)))
+        && let Err(fault) = with_keep_alive(connection, KEEP_ALIVE_INTERVAL, || shared.blobs.check(&digest))?
+    {
+        return connection.answer(Err(fault));
+    }
+    serve_stat(shared, connection, digest)
 }
 
 /// Looks for a blob on the standby, and tells the caller meanwhile that this goes on: a large one takes minutes.

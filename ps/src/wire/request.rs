@@ -141,6 +141,11 @@ pub enum Request {
         /// BLAKE3 of the blob.
         digest: Digest,
     },
+    /// The same, of a blob that is read as a whole first: one that is damaged is removed, and is not here.
+    CheckBlob {
+        /// BLAKE3 of the blob.
+        digest: Digest,
+    },
     /// Digests of blobs that are kept here, in no order: the lowest from `first` on, at most [`BLOBS_PER_LIST`](super::BLOBS_PER_LIST).
     /// Where the answer is as long as that there may be more.
     ListBlobs {
@@ -194,6 +199,7 @@ impl Message for Request {
             | Self::PushCursor { .. }
             | Self::GetBlob { .. }
             | Self::StatBlob { .. }
+            | Self::CheckBlob { .. }
             | Self::ListBlobs { .. }
             | Self::ListCheckpoints
             | Self::GetCheckpoint { .. }

@@ -9,7 +9,7 @@ use std::{
 use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look, run};
 use safetensors::SafeTensors;
 use syncline_ps::{
-    PsError,
+    client::ValueClient,
     wire::{Reply, Request},
 };
 use syncline_rpc::{Collected, DigestRange, ShardFault};
@@ -46,14 +46,49 @@ fn a_blob_that_is_not_its_digest_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_blob_damaged_on_disk_is_noticed_by_its_reader() {
+fn a_blob_damaged_on_disk_is_noticed_by_its_reader_and_removed_so_that_it_is_uploaded_again() {
     let rig = Rig::start(2);
-    let digest = rig.blobs().put(&rig.addresses()[0], b"precious").unwrap();
-    fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
-    assert!(matches!(rig.blobs().get(&rig.addresses(), &digest), Err(PsError::Damaged { .. })));
+    let addresses = rig.addresses();
+    let code = |digest: &str| rig.blobs().get(&addresses, digest).unwrap_err().code();
+    let digest = rig.blobs().put(&addresses[0], b"precious").unwrap();
+    let damage = || fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
+    damage();
+    assert_eq!([code(&digest), code(&digest)], ["E415", "E404"]);
+    rig.blobs().put(&addresses[0], b"precious").unwrap();
+    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
     // A whole copy elsewhere is found.
-    rig.blobs().put(&rig.addresses()[1], b"precious").unwrap();
-    assert_eq!(rig.blobs().get(&rig.addresses(), &digest).unwrap(), b"precious");
+    damage();
+    rig.blobs().put(&addresses[1], b"precious").unwrap();
+    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+}
+
+#[test]
+fn a_blob_damaged_on_disk_is_uploaded_again_by_whoever_has_it() {
+    let rig = Rig::start(1);
+    let addresses = rig.addresses();
+    let digest = rig.blobs().put(&addresses[0], b"precious").unwrap();
+    assert!(rig.blobs().has(&addresses[0], &digest).unwrap());
+    for upload in [
+        |rig: &Rig, address: &String, digest: &str| {
+            assert!(!rig.blobs().has(address, digest).unwrap(), "as who submits asks");
+            rig.blobs().put(address, b"precious").unwrap();
+        },
+        |rig: &Rig, address: &String, _: &str| drop(rig.blobs().put(address, b"precious").unwrap()),
+    ] {
+        fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
+        upload(&rig, &addresses[0], &digest);
+        assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+    }
+}
+
+#[test]
+fn a_value_of_a_task_that_is_damaged_on_disk_is_removed() {
+    let rig = Rig::start(1);
+    let values = ValueClient::new(rig.token.clone());
+    let digest = values.put(&rig.addresses(), [b"salt", b"value"]).unwrap();
+    fs::write(rig.blob_path(0, &digest), b"saltvalve").unwrap();
+    let code = || values.get(&rig.addresses(), &digest, 9).unwrap_err().code();
+    assert_eq!([code(), code()], ["E415", "E404"]);
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn all() -> Vec<(Request, u64)> {
         (Request::PutValue { digest: [7; 32] }, 12),
         (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
         (Request::StatBlob { digest: [7; 32] }, 0),
+        (Request::CheckBlob { digest: [7; 32] }, 0),
     ]
 }
 
