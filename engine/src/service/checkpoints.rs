@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
-/// How long a shard may take to share its part: it reads all of it, and may be about to come back.
+/// How long a shard may take to share its part: it reads all of it, and may be silent for a moment.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
 
 impl ShardControl {
@@ -43,7 +43,7 @@ impl ShardControl {
         });
     }
 
-    /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order.
+    /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order. Fails as soon as one is not there.
     pub(super) async fn share_checkpoint(
         &self,
         run: &RunId,
@@ -54,15 +54,19 @@ impl ShardControl {
             let share = |c: ShardClient| async move {
                 c.share_checkpoint(within(LONG_CALL_TIMEOUT), run.clone(), number).await
             };
-            let cause = match timeout(SHARE_LIMIT, self.shards.call(shard, share)).await {
+            let answer = tokio::select! {
+                answer = timeout(SHARE_LIMIT, self.shards.call(shard, share)) => answer,
+                () = self.shards.vacant(shard) => return Err(self.shards.missing_fault()),
+            };
+            let cause = match answer {
                 Ok(Ok(digest)) => return Ok(digest),
                 Ok(Err(fault)) => fault.to_string(),
                 Err(_) => format!("it has not answered for {} s", SHARE_LIMIT.as_secs()),
             };
             Err(EngineFault::Shard { shard, cause })
         });
-        let parts: Vec<String> =
-            futures::future::join_all(each).await.into_iter().collect::<Result<_, _>>()?;
+        // What is of no use without the others is not waited for.
+        let parts: Vec<String> = futures::future::try_join_all(each).await?;
         self.release_later(&parts);
         Ok(parts)
     }
@@ -133,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::service::fake_shard::{EPOCH, control_with, noted, shard_control, start};
-    use syncline_rpc::{ShardRequest, ShardResponse};
+    use syncline_rpc::{ShardHello, ShardRequest, ShardResponse};
 
     fn run() -> RunId {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
@@ -156,6 +160,22 @@ mod tests {
         control.pin_checkpoint(&run(), 3);
         let lost = inbox.input().await;
         assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_for_a_checkpoint_is_told_at_once_that_a_shard_is_not_there() {
+        let missing = Err(EngineFault::MissingShards { present: 0, expected: 1 });
+        let (control, _inbox) = shard_control();
+        assert_eq!(control.share_checkpoint(&run(), 3).await, missing);
+        // Connections are made, and nobody answers: it may be silent for a moment, until it counts as lost.
+        let hung = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = ShardHello::alone(ShardIndex(0), 1, hung.local_addr().unwrap().to_string(), 1);
+        control.shards.announce(silent, EPOCH, noted).await;
+        let run = run();
+        let mut shared = std::pin::pin!(control.share_checkpoint(&run, 3));
+        assert!(futures::poll!(shared.as_mut()).is_pending());
+        control.shards.forget(ShardIndex(0));
+        assert_eq!(shared.await, missing);
     }
 
     #[tokio::test]

@@ -46,6 +46,16 @@ impl ShardDirectory {
         }
     }
 
+    /// Returns when nobody serves the shard: it was never there, or is lost.
+    pub(super) async fn vacant(&self, index: ShardIndex) {
+        let mut changed = self.changed.subscribe();
+        while self.lock().primary(index).is_some() {
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may be repeated.
     pub(super) async fn call<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
     where

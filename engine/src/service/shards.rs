@@ -233,6 +233,7 @@ impl ShardDirectory {
     /// Forgets a shard that is silent.
     pub(super) fn forget(&self, index: ShardIndex) {
         self.lock().forget(index, Instant::now());
+        self.changed.send_modify(|n| *n += 1);
     }
 
     /// Of each shard that has gone on without a standby, the term of the last one.
