@@ -21,6 +21,12 @@ impl ProgressCell {
         cut(&mut progress.text, Progress::MAX_TEXT_CHARS);
     }
 
+    /// Says something else of what is done.
+    pub(crate) fn set_text(&self, text: &str) {
+        let before = self.get().unwrap_or_default();
+        self.set(before.done, before.total, text);
+    }
+
     pub(crate) fn get(&self) -> Option<Progress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -98,7 +98,8 @@ pub(super) fn run(
         CallOutput::Added(_) | CallOutput::Nothing => None,
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
-    match outcome(attempt, given, added, &PatientStore { store: &around.store, stop }) {
+    let store = PatientStore { store: &around.store, stop, progress: &attempt.progress };
+    match outcome(attempt, given, added, &store) {
         Ok((outcome, value)) => Ended { outcome, run_us, value, preview },
         Err(fault) => failed(fault, run_us),
     }

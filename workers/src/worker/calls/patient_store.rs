@@ -7,7 +7,7 @@ use syncline_ps::PsError;
 use syncline_rpc::{OutageLogger, ShardFault};
 use syncline_scheduler::tasks::{BlobValue, Bytes};
 
-use crate::functions::{Salt, StopFlag, ValueStore};
+use crate::functions::{ProgressCell, Salt, StopFlag, ValueStore};
 
 /// From one try to the next. Where a disk is full each may send much.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -16,6 +16,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 pub(super) struct PatientStore<'a> {
     pub store: &'a dyn ValueStore,
     pub stop: &'a StopFlag,
+    /// Of the call, at which people look to learn why it has not ended.
+    pub progress: &'a ProgressCell,
 }
 
 impl ValueStore for PatientStore<'_> {
@@ -33,6 +35,7 @@ impl ValueStore for PatientStore<'_> {
                 &error,
                 "see the shard that it names: the value of a call waits here until it is taken",
             );
+            self.progress.set_text(&format!("its value waits until a shard takes it: {error}"));
             sleep(RETRY_DELAY);
         }
     }

@@ -1,6 +1,7 @@
 //! Calls whose large values a shard does not take or give for a while.
 
-use super::*;
+use super::{super::patient_store::PatientStore, *};
+use crate::functions::{ProgressCell, StopFlag};
 
 fn away() -> PsError {
     PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "refused".into() }
@@ -36,6 +37,19 @@ fn a_result_that_a_shard_does_not_take_yet_is_offered_again_and_the_function_is_
     let ends = rig.ends(1);
     assert!(matches!(&ends[0].outcome, Outcome::Value(Value::Blob(_))), "{ends:?}");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn whoever_looks_at_a_call_whose_value_waits_for_a_shard_is_told_why() {
+    let store = Memory::default();
+    *store.1.lock().unwrap() = vec![disk_full()];
+    let (stop, progress) = (StopFlag::default(), ProgressCell::default());
+    progress.set(3, 3, "all read");
+    PatientStore { store: &store, stop: &stop, progress: &progress }.put(Salt::default(), &[1]).unwrap();
+    assert_eq!(
+        progress.get().unwrap().to_string(),
+        "3 of 3, its value waits until a shard takes it: [E406] cannot write: no space"
+    );
 }
 
 #[test]
