@@ -18,14 +18,19 @@ const FLAT_GAIN: f64 = 0.0025;
 /// One measurement moves the other points at most as if the worker had become this much faster or slower.
 const MAX_CHANGE: f64 = 2.0;
 
+/// A worker that gets other batches now is not judged by those that it had longer ago: they may have been slow for a reason that is over.
+const RECENT: u32 = 256;
 /// No more than this is the same for any batch: samples that cost nothing could go to whomever.
-const MAX_FIXED_SHARE: f64 = 0.95;
+pub const MAX_FIXED_SHARE: f64 = 0.95;
 
 /// Moving averages of the batches of one power of two and of their times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Point {
     batch: f64,
     us: f64,
+    /// Iterations of other batches since the last of these.
+    #[serde(default)]
+    age: u32,
 }
 
 /// Stored with a worker: at most one point per power of two, usually two or three.
@@ -45,10 +50,14 @@ impl CurveFit {
         let Some(bucket) = batch.checked_ilog2() else { return };
         let (bucket, batch, us) = (bucket as u8, f64::from(batch), us.max(1) as f64);
         let expected_us = self.cost().map_or(us, |cost| cost.us(batch as u32));
+        for (_, other) in self.points.iter_mut().filter(|(other, _)| **other != bucket) {
+            other.age = other.age.saturating_add(1);
+        }
         let Some(point) = self.points.get_mut(&bucket) else {
-            self.points.insert(bucket, Point { batch, us });
+            self.points.insert(bucket, Point { batch, us, age: 0 });
             return;
         };
+        point.age = 0;
         point.batch += ALPHA * (batch - point.batch);
         point.us += ALPHA * (us - point.us);
         let change = (us / expected_us.max(1.0)).clamp(1.0 / MAX_CHANGE, MAX_CHANGE);
@@ -60,35 +69,48 @@ impl CurveFit {
 
     /// The curve through the points: proportional while there is only one. `None` before the first measurement.
     pub fn cost(&self) -> Option<Cost> {
-        let points: Vec<Point> = self.points.values().copied().collect();
-        let last = *points.last()?;
-        if points.len() == 1 {
-            return Some(Cost::Proportional { us_per_sample: last.us / last.batch });
-        }
-        let fits = (0..points.len() - 1).filter_map(|count| {
-            let (flat, linear) = points.split_at(count);
-            let flat_us = flat.iter().map(|p| p.us).sum::<f64>() / count.max(1) as f64;
-            let (fixed_us, us_per_sample) = line(linear)?;
-            let cost = Cost::Curve { flat_us, fixed_us, us_per_sample };
-            Some((error(&cost, &points) + FLAT_GAIN * count as f64, cost))
-        });
-        let best = fits.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, cost)| cost);
-        // No larger batch took longer: flat as far as was seen, and at worst proportional beyond.
-        let flat_us = points.iter().map(|p| p.us).sum::<f64>() / points.len() as f64;
-        let all_flat = Cost::Curve { flat_us, fixed_us: 0.0, us_per_sample: flat_us / last.batch };
-        Some(best.unwrap_or(all_flat))
+        through(&self.points.values().copied().collect::<Vec<_>>())
     }
 
-    /// The part of the time of such a batch that is the same for any other, from 0 to 1. `None` before batches of different size were
-    /// seen.
-    pub fn fixed_share(&self, batch: u32) -> Option<f64> {
-        match self.cost()? {
+    /// The mean batch of its newest power of two, and what such a batch takes, µs.
+    pub fn newest(&self) -> Option<(f64, f64)> {
+        self.points.values().min_by_key(|point| point.age).map(|point| (point.batch, point.us))
+    }
+
+    /// The part of the time of such a batch that is the same for any other, from 0 to 1, by what was measured lately. `None` where that
+    /// were no batches of different size.
+    pub fn fixed_share(&self, batch: f64) -> Option<f64> {
+        let recent: Vec<Point> = self.points.values().filter(|point| point.age < RECENT).copied().collect();
+        match through(&recent)? {
             Cost::Proportional { .. } => None,
-            cost @ Cost::Curve { us_per_sample, .. } => {
-                Some((1.0 - us_per_sample * f64::from(batch) / cost.us(batch)).clamp(0.0, MAX_FIXED_SHARE))
+            // Where no larger batch took longer, too.
+            Cost::Curve { flat_us, fixed_us, us_per_sample } => {
+                let share = fixed_us / (fixed_us + us_per_sample * batch);
+                let is_flat = fixed_us + us_per_sample * batch <= flat_us * (1.0 + 1e-9);
+                Some(if is_flat { MAX_FIXED_SHARE } else { share.clamp(0.0, MAX_FIXED_SHARE) })
             }
         }
     }
+}
+
+/// The curve through points, by rising batch.
+fn through(points: &[Point]) -> Option<Cost> {
+    let last = *points.last()?;
+    if points.len() == 1 {
+        return Some(Cost::Proportional { us_per_sample: last.us / last.batch });
+    }
+    let fits = (0..points.len() - 1).filter_map(|count| {
+        let (flat, linear) = points.split_at(count);
+        let flat_us = flat.iter().map(|p| p.us).sum::<f64>() / count.max(1) as f64;
+        let (fixed_us, us_per_sample) = line(linear)?;
+        let cost = Cost::Curve { flat_us, fixed_us, us_per_sample };
+        Some((error(&cost, points) + FLAT_GAIN * count as f64, cost))
+    });
+    let best = fits.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, cost)| cost);
+    // No larger batch took longer: flat as far as was seen, and at worst proportional beyond.
+    let flat_us = points.iter().map(|p| p.us).sum::<f64>() / points.len() as f64;
+    let all_flat = Cost::Curve { flat_us, fixed_us: 0.0, us_per_sample: flat_us / last.batch };
+    Some(best.unwrap_or(all_flat))
 }
 
 /// Sum of the squared relative errors of `cost` at the points.

@@ -11,7 +11,7 @@ mod stepping;
 
 pub use assign::assign;
 pub use cost::Cost;
-pub use curve_fit::CurveFit;
+pub use curve_fit::{CurveFit, MAX_FIXED_SHARE};
 pub use stepping::{RoundTime, Stepping};
 
 use serde::{Deserialize, Serialize};

@@ -175,7 +175,8 @@ impl Member {
         if is_typical || self.speed.samples_per_s().is_none() {
             self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
         }
-        if let Some(curve) = &mut self.curve {
+        // The first one takes long for other reasons.
+        if let Some(curve) = self.curve.as_mut().filter(|_| self.spent.iterations > 0) {
             curve.observe(samples, it.busy_us());
         }
         self.step_times.add(it);

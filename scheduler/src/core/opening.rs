@@ -9,13 +9,15 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    balance::Cost,
+    balance::{Cost, CurveFit, MAX_FIXED_SHARE},
     ids::{Incarnation, Superstep},
     sync::{Aggregation, Context, EndRule, SpeedEstimate},
 };
 
 /// A smaller part of the time of an iteration is not told from jitter.
 const LEAST_FIXED_SHARE: f64 = 0.1;
+/// A worker whose batch is this many times smaller than usual, and of which it is not known what larger ones take, is tried with one.
+const STARVED: f64 = 4.0;
 
 /// What speeds are taken from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,10 +80,16 @@ impl Job {
         let estimate = |w: &Incarnation| {
             let member = &self.members[w];
             // A single short step says little, and what it says would hold for all that opens ahead.
-            let mean_us = member.speed.mean_us_per_sample().filter(|_| basis == SpeedBasis::Means);
-            let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
+            let mean = || {
+                let of_batch = member.curve.as_ref().and_then(CurveFit::newest);
+                let of_all =
+                    || Some((f64::from(member.interval_samples), member.speed.mean_us_per_sample()?));
+                of_batch.map(|(batch, us)| (batch, us / batch)).or_else(of_all)
+            };
+            let newest = || Some((f64::from(member.interval_samples), 1e6 / member.speed.samples_per_s()?));
+            let seen = if basis == SpeedBasis::Means { mean().or_else(newest) } else { newest() };
             let max_batch = self.train().batch_limit(member.about.max_batch);
-            member.speed_estimate(*w, max_batch, mean_us.or_else(predicted_us))
+            member.speed_estimate(*w, self.train().batch, max_batch, seen)
         };
         workers.iter().map(estimate).collect()
     }
@@ -103,25 +111,31 @@ impl Job {
 }
 
 impl Member {
-    /// What an iteration takes that is as fast per sample as this. Of the part that is the same for any batch, such as a pull and
-    /// a push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow once ever slower.
-    fn predicted_cost(&self, us_per_sample: f64) -> Cost {
-        let samples = self.interval_samples.max(1);
-        let share = self.curve.as_ref().and_then(|curve| curve.fixed_share(samples)).unwrap_or(0.0);
+    /// What an iteration takes of which `samples` take as long for each. Of the part that is the same for any batch, such as a pull and a
+    /// push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow once ever slower.
+    fn predicted_cost(&self, (samples, us_per_sample): (f64, f64), usual_batch: u32) -> Cost {
+        let share = match self.curve.as_ref().and_then(|curve| curve.fixed_share(samples)) {
+            Some(share) => share,
+            // Rounded to whole samples no small change would ever show what more of them take.
+            None if samples * STARVED <= f64::from(usual_batch) => MAX_FIXED_SHARE,
+            None => 0.0,
+        };
+        let share = share.max(self.step_times.share().unwrap_or(0.0));
         if share < LEAST_FIXED_SHARE {
             return Cost::Proportional { us_per_sample };
         }
-        let fixed_us = us_per_sample * f64::from(samples) * share;
+        let fixed_us = us_per_sample * samples * share;
         Cost::Curve { flat_us: 0.0, fixed_us, us_per_sample: us_per_sample * (1.0 - share) }
     }
 
     fn speed_estimate(
         &self,
         worker: Incarnation,
+        usual_batch: u32,
         max_batch: Option<u32>,
-        us_per_sample: Option<f64>,
+        seen: Option<(f64, f64)>,
     ) -> SpeedEstimate {
-        let proportional = us_per_sample.map(|us_per_sample| self.predicted_cost(us_per_sample));
+        let proportional = seen.map(|seen| self.predicted_cost(seen, usual_batch));
         SpeedEstimate {
             worker,
             batch: self.batch,
