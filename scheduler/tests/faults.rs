@@ -455,6 +455,36 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
 }
 
 #[test]
+fn why_last_weights_are_not_written_is_told_until_they_are_and_for_good_once_they_are_lost() {
+    let full = || Input::WeightsDelayed { run: run("job", 9), reason: "[E406] full".into() };
+    let kept = Ok(SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() });
+    let lost = Err(TaskFault { code: FaultCode::new("E402"), reason: "it is gone".into() });
+    for (outcome, lost_by) in [(kept, ""), (lost, "[E402] it is gone")] {
+        let mut world = World::new();
+        let worker = world.join(1, "worker");
+        let mut job = spec("job", "asp", 1);
+        job.nodes.truncate(1);
+        world.submit(job, 9);
+        world.give(full());
+        assert_eq!(world.plane.shell.summaries[&id("job")]["weights_problem"], "", "it still trains");
+        world.report(worker, done);
+        assert_eq!(world.code("job"), "done");
+        world.give(full());
+        let told = |world: &World| {
+            let summary = &world.plane.shell.summaries[&id("job")];
+            ["weights_pending", "weights_problem", "weights_lost"].map(|field| summary[field].clone())
+        };
+        assert_eq!(told(&world), ["true", "[E406] full", ""]);
+        world.plane.core.handle(world.now_us, full()).unwrap();
+        assert!(world.plane.core.take_commits(world.now_us).is_empty(), "it is known");
+        world.give(Input::WeightsKept { run: run("job", 9), outcome });
+        assert_eq!(told(&world), ["false", "", lost_by]);
+        world.give(full());
+        assert_eq!(told(&world), ["false", "", lost_by], "a late word of a try before");
+    }
+}
+
+#[test]
 fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
     let mut world = World::new();
     let worker = world.join(1, "worker");

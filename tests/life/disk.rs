@@ -1,6 +1,9 @@
 //! A disk that takes nothing for a while, and jobs that end in other ways than they should: no weights are lost.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use syncline_scheduler::ids::JobId;
+use syncline_workers::client::FetchError;
 
 use crate::{
     cluster::{Cluster, number},
@@ -41,4 +44,66 @@ async fn a_canceled_job_keeps_its_last_weights() {
     cluster.client().delete(&job).await.unwrap();
     check_next_job_runs(&cluster, "canceled").await;
     assert!(std::path::Path::new(&summary["snapshot"]).exists());
+}
+
+/// A job that is done, and whose last weights the disk does not take; with it what is in the way.
+async fn done_on_a_full_disk(cluster: &Cluster) -> (JobId, PathBuf) {
+    let snapshots = cluster.shard_folder(0).join("snapshots");
+    fs::write(&snapshots, "in the way").unwrap();
+    let mut prepared = counting("full-at-end", "asp", 500, |_| {});
+    prepared.spec.nodes.truncate(1);
+    let job = submit(cluster, prepared).await;
+    let told =
+        |s: &BTreeMap<String, String>| s.get("weights_problem").is_some_and(|why| why.contains("[E406]"));
+    let summary = cluster.until(&job, told).await;
+    assert_eq!((&*summary["state"], &*summary["weights_pending"]), ("done", "true"), "{summary:?}");
+    for command in ["status full-at-end", "jobs"] {
+        let said = cluster.print(command);
+        assert!(said.contains("its last weights are not written yet: [E406]"), "{command}: {said}");
+    }
+    (job, snapshots)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_done_is_waited_for_until_the_disk_takes_its_last_weights() {
+    let cluster = Cluster::start(2, 2, "").await;
+    let (job, in_the_way) = done_on_a_full_disk(&cluster).await;
+    let client = cluster.client();
+    let ended = client
+        .wait(&job, |view| {
+            // It is there, and nothing but its weights is to come.
+            assert!(view.job.is_over());
+            let _ = fs::remove_file(&in_the_way);
+        })
+        .await
+        .unwrap();
+    assert!(ended.job.snapshot.is_some(), "{ended:?}");
+    assert_eq!(ended.job.weights_problem, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_weights_that_are_lost_with_a_shard_are_told_of_for_as_long_as_the_job_is_known() {
+    let mut cluster = Cluster::start(2, 2, "").await;
+    let (job, in_the_way) = done_on_a_full_disk(&cluster).await;
+    cluster.shards[1].kill();
+    cluster.start_shard(1);
+    fs::remove_file(&in_the_way).unwrap();
+    let error = cluster.client().wait(&job, |_| {}).await.unwrap_err();
+    assert_eq!(error.code(), "E642", "{error}");
+    let summary = cluster.summary(&job).await;
+    assert_eq!(
+        (&*summary["state"], &*summary["weights_pending"], &*summary["weights_problem"]),
+        ("done", "false", "")
+    );
+    for command in ["status full-at-end", "jobs"] {
+        let said = cluster.print(command);
+        assert!(
+            said.contains(&format!("its last weights are lost: {}", summary["weights_lost"])),
+            "{command}: {said}"
+        );
+    }
+    let watched = cluster.ask(&cluster.engines, "watch full-at-end");
+    assert_eq!(watched.status.code(), Some(1), "{watched:?}");
+    let refused = cluster.client().weights(&job).await.unwrap_err();
+    assert!(matches!(refused, FetchError::WeightsLost { .. }), "{refused}");
 }

@@ -115,6 +115,7 @@ impl ShardControl {
                 None => "shard 0 is not there".to_owned(),
             };
             warn!(job = %run.job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
+            self.queue.tell(Input::WeightsDelayed { run: run.clone(), reason: fault });
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

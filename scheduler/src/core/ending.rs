@@ -100,6 +100,14 @@ impl Job {
         self.end(Phase::Canceled, turn);
     }
 
+    /// The last parameters of a job that is over could not be written so far: whoever looks at the job is told why.
+    pub(super) fn weights_delayed(&mut self, reason: String) {
+        if self.state.keeping && self.state.weights_problem.as_ref() != Some(&reason) {
+            self.state.weights_problem = Some(reason);
+            self.changes.job_state = true;
+        }
+    }
+
     /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay. The shards may forget it
     /// only now: an engine that does not know of the file asks them once more.
     pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, turn: &mut Turn<'_>) {
@@ -107,6 +115,7 @@ impl Job {
             return;
         }
         self.changes.job_state = true;
+        self.state.weights_problem = outcome.as_ref().err().map(TaskFault::in_words);
         turn.effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
         match outcome {
             Ok(file) => {

@@ -221,6 +221,13 @@ pub enum Input {
         /// A full disk or a shard out of reach is waited for; any other fault counts as a failed attempt.
         outcome: Result<SnapshotFile, TaskFault>,
     },
+    /// The last parameters of a job that is over could not be written so far, and are tried again.
+    WeightsDelayed {
+        /// Last run of the job.
+        run: RunId,
+        /// What is in the way, in words.
+        reason: String,
+    },
     /// The last parameters of a job that ended without a snapshot.
     WeightsKept {
         /// Last run of a job that is over; that of another job of the name changes nothing.

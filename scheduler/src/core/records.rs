@@ -178,6 +178,9 @@ pub struct JobState {
     pub snapshot: Option<SnapshotFile>,
     /// The job is over, and the shards are still to write its last parameters.
     pub keeping: bool,
+    /// Why these are not written yet, or are lost, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_problem: Option<String>,
     /// What the job as a whole waits for, in words.
     pub waiting_for: Option<String>,
     /// Shards without which it cannot go on, and for which it waits.
@@ -251,6 +254,7 @@ impl JobState {
             validation: None,
             snapshot: None,
             keeping: false,
+            weights_problem: None,
             waiting_for: None,
             lost_shards: BTreeMap::new(),
             paused: false,

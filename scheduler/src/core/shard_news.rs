@@ -67,6 +67,13 @@ impl Core {
         }
     }
 
+    /// The last weights of a run could not be written so far. Its job is over.
+    pub(super) fn weights_delayed(&mut self, run: &RunId, reason: String) {
+        if let Some(job) = self.jobs.get_mut(&run.job).filter(|job| job.is_run(run)) {
+            job.weights_delayed(reason);
+        }
+    }
+
     /// The last weights of a run are written, or lost. Its job is over.
     pub(super) fn weights_kept(
         &mut self,

@@ -155,6 +155,7 @@ impl Core {
                 self.shard_holds(shard, asked_us, &held, turn);
             }
             Input::Tick => self.tick(turn),
+            Input::WeightsDelayed { run, reason } => self.weights_delayed(&run, reason),
             Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, turn),
             Input::ShardsOpened { run } => {
                 self.with_open_job(&run, |job| job.opened(turn));

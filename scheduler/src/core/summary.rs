@@ -21,10 +21,16 @@ impl Job {
         [self.setting(), progress, self.moments(now_us), self.best(), self.results()].concat()
     }
 
-    /// Which checkpoints it keeps, what a lost shard would bring it back to, and why that becomes no newer; empty where there is nothing.
+    /// Which checkpoints it keeps, what a lost shard would bring it back to, why that becomes no newer, and what keeps its last weights
+    /// from being written; empty where there is nothing.
     fn checkpoint(&self) -> Fields {
         let failing = self.state.checkpoints.failing.as_ref();
         let newest = self.state.checkpoints.newest();
+        let weights_problem = self.state.weights_problem.clone().unwrap_or_default();
+        let (delayed_by, lost_by) = match self.state.keeping {
+            true => (weights_problem, String::new()),
+            false => (String::new(), weights_problem),
+        };
         let text = |field: fn(&Checkpoint) -> u64| newest.map(|c| field(c).to_string()).unwrap_or_default();
         vec![
             ("checkpoints", self.train().checkpoints_in_words()),
@@ -33,6 +39,8 @@ impl Job {
             ("checkpoint_samples", text(Checkpoint::samples)),
             ("checkpoint_bytes", text(|newest| newest.bytes)),
             ("weights_pending", self.state.keeping.to_string()),
+            ("weights_problem", delayed_by),
+            ("weights_lost", lost_by),
             ("checkpoint_problem", failing.map(TaskFault::in_words).unwrap_or_default()),
         ]
     }

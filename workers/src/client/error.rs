@@ -9,6 +9,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 
+use super::weights::after_loss;
 use crate::error_chain;
 
 /// Whether an error, or what is behind it, is that of a greeting between two releases.
@@ -56,13 +57,21 @@ pub enum ClientError {
         /// As whoever canceled it said.
         reason: Option<String>,
     },
+    /// A job that was waited for is done, and its last weights could not be written.
+    #[error("[E642] job {job} is done, and its last weights are lost: {reason}")]
+    WeightsLost {
+        /// Id of the job.
+        job: JobId,
+        /// Begins with the code of what became of them.
+        reason: String,
+    },
 }
 
 impl ClientError {
     /// What became of a job that is over.
     ///
     /// # Errors
-    /// E506 if it failed or is damaged, E507 if it was canceled.
+    /// E506 if it failed or is damaged, E507 if it was canceled, E642 if it is done and its weights are lost.
     pub fn of_outcome(job: &JobStatus) -> Result<(), Self> {
         let (id, code) = (job.id.clone(), job.code.clone().unwrap_or_default());
         match job.state {
@@ -70,7 +79,10 @@ impl ClientError {
             JobPhase::Failed | JobPhase::Damaged => {
                 Err(Self::JobFailed { job: id, code, reason: job.coded_reason().unwrap_or_default() })
             }
-            _ => Ok(()),
+            _ => match job.weights_lost.clone() {
+                Some(reason) => Err(Self::WeightsLost { job: id, reason }),
+                None => Ok(()),
+            },
         }
     }
 
@@ -119,6 +131,7 @@ impl ClientError {
             Self::UnknownFields(source) => source.code(),
             Self::JobFailed { .. } => "E506",
             Self::JobCanceled { .. } => "E507",
+            Self::WeightsLost { .. } => "E642",
         })
     }
 
@@ -149,6 +162,7 @@ impl ClientError {
             Self::JobCanceled { job, .. } => {
                 format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again")
             }
+            Self::WeightsLost { job, .. } => after_loss(job),
         };
         Some(hint)
     }

@@ -46,10 +46,20 @@ pub enum FetchError {
         because: String,
     },
     /// The job is over, and its last weights are not written yet: the disk of the first shard may be full.
-    #[error("[E246] job {job} has no snapshot: its last weights are not written yet")]
+    #[error("[E246] job {job} has no snapshot: its last weights are not written yet{because}")]
     WeightsPending {
         /// Id of the job.
         job: JobId,
+        /// What is in the way, a colon in front; empty if nobody has said so far.
+        because: String,
+    },
+    /// The job is over, and its last weights could not be written: the shards have them no more.
+    #[error("[E246] job {job} has no snapshot: its last weights are lost: {reason}")]
+    WeightsLost {
+        /// Id of the job.
+        job: JobId,
+        /// What became of them, in words.
+        reason: String,
     },
     /// The snapshot does not go into the job's model.
     #[error(transparent)]
@@ -70,7 +80,7 @@ impl FetchError {
         FaultCode::new(match self {
             Self::Engine(source) => return source.code(),
             Self::Shard(source) => source.code(),
-            Self::NoSnapshot { .. } | Self::WeightsPending { .. } => "E246",
+            Self::NoSnapshot { .. } | Self::WeightsPending { .. } | Self::WeightsLost { .. } => "E246",
             Self::Export(source) => source.code(),
             Self::Write { .. } => "E244",
         })
@@ -91,8 +101,9 @@ impl FetchError {
                 )
             }
             Self::WeightsPending { .. } => {
-                "they are tried again until they are written; the engine's log says what is in the way, such as a full disk: mend that, and ask again".to_owned()
+                "they are tried again until they are written: mend what is in the way, such as a full disk, and ask again".to_owned()
             }
+            Self::WeightsLost { job, .. } => after_loss(job),
             Self::Export(error) => return error.hint(),
             Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
         };
@@ -248,10 +259,22 @@ fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
         return ClientError::from(EngineFault::Unreadable { job: job.clone(), cause }).into();
     }
     if status.weights_pending {
-        return FetchError::WeightsPending { job: job.clone() };
+        let because = status.weights_problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        return FetchError::WeightsPending { job: job.clone(), because };
+    }
+    if let Some(reason) = status.weights_lost.clone() {
+        return FetchError::WeightsLost { job: job.clone(), reason };
     }
     let because = status.outcome().map(|outcome| format!(", and is {outcome}")).unwrap_or_default();
     FetchError::NoSnapshot { job: job.clone(), because }
+}
+
+/// What helps where the last weights of a job are lost.
+pub(super) fn after_loss(job: &JobId) -> String {
+    format!(
+        "`syncline submit FILE --new --resume {job}` trains again what its newest checkpoint lacks, if it kept any; `--replace` deletes its \
+         checkpoints and trains all of it again"
+    )
 }
 
 #[cfg(test)]
@@ -267,12 +290,14 @@ mod tests {
         let job = "digits".parse().unwrap();
         #[rustfmt::skip]
         let cases = [
-            ("running",  "false", "wait until it is over"),
-            ("canceled", "true",  "they are tried again"),
-            ("canceled", "false", "there is none to come"),
+            ("running",  "false", "",       "wait until it is over"),
+            ("canceled", "true",  "",       "they are tried again"),
+            ("canceled", "false", "",       "there is none to come"),
+            ("done",     "false", "[E402]", "`syncline submit FILE --new --resume digits` trains again"),
         ];
-        for (state, pending, want) in cases {
-            let fields = [("id", "digits"), ("state", state), ("weights_pending", pending)];
+        for (state, pending, lost, want) in cases {
+            let fields =
+                [("id", "digits"), ("state", state), ("weights_pending", pending), ("weights_lost", lost)];
             let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
             let error = no_snapshot(&job, &JobStatus::read(&fields.into()).unwrap());
             assert_eq!(error.code(), "E246");

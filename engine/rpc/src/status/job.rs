@@ -255,6 +255,12 @@ pub struct JobStatus {
     /// Whether it is over and its last weights are still to be written.
     #[serde(default)]
     pub weights_pending: bool,
+    /// Why they are not written yet, in words: they are tried again.
+    #[serde(default)]
+    pub weights_problem: Option<String>,
+    /// Why they are lost, in words, with the code.
+    #[serde(default)]
+    pub weights_lost: Option<String>,
     /// Of a job of general tasks, about which nothing of the above is known that has to do with training.
     #[serde(default)]
     pub tasks: Option<TaskCounts>,
@@ -335,6 +341,11 @@ impl JobStatus {
     /// Whether nothing follows unless somebody mends it.
     pub fn is_over(&self) -> bool {
         self.state.is_over()
+    }
+
+    /// Whether nothing of it is to come any more: it is over, and where it is done its last weights are written, or lost.
+    pub fn is_settled(&self) -> bool {
+        self.is_over() && !(self.state == JobPhase::Done && self.weights_pending)
     }
 
     /// Why it failed, behind the code, or why it was canceled; `None` if nobody said.

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
     })
 }
 
-/// Shows the progress of a job until it is over; an error if it did not end well. While the engine is away, or has
+/// Shows the progress of a job until it is over and its last weights are kept; an error if it did not end well. While the engine is away, or has
 /// trouble with Redis, it says so and goes on.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
@@ -67,7 +67,7 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
                 }
                 calls.look(client, &view).await;
                 display.show(&view, &calls.line, clock.now_ms())?;
-                if view.job.is_over() {
+                if view.job.is_settled() {
                     break view;
                 }
             }

@@ -40,19 +40,30 @@ pub(crate) fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
         checkpoints.map(|why| ("problem", format!("the last checkpoint could not be kept: {why}")));
     if view.job.is_over() {
         // What goes on from it would go on from one before.
-        return checkpoints.collect();
+        return weights(&view.job).into_iter().chain(checkpoints).collect();
     }
     let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
     waits.chain(view.notes.iter().map(|note| ("problem", note.clone()))).chain(checkpoints).collect()
 }
 
+/// What keeps the last weights of a job that is over from being there, in words.
+fn weights(job: &JobStatus) -> Option<Line> {
+    match (&job.weights_lost, &job.weights_problem) {
+        (Some(why), _) => Some(("problem", format!("its last weights are lost: {why}"))),
+        (None, Some(why)) => Some(("problem", format!("its last weights are not written yet: {why}"))),
+        (None, None) => {
+            job.weights_pending.then(|| ("waits for", "its last weights to be written".to_owned()))
+        }
+    }
+}
+
 /// The same in one cell of a table, or why it has failed.
 pub(crate) fn waits_for(job: &JobStatus) -> String {
-    if matches!(job.state, JobPhase::Damaged | JobPhase::Failed) {
-        return job.coded_reason().unwrap_or_default();
-    }
+    let failed = matches!(job.state, JobPhase::Damaged | JobPhase::Failed);
+    let reason = job.coded_reason().filter(|_| failed);
     let told = job.waiting_for.iter().chain(&job.problem).filter(|_| !job.is_over());
-    told.cloned().collect::<Vec<_>>().join("; ")
+    let weights = weights(job).map(|(_, text)| text);
+    reason.into_iter().chain(told.cloned()).chain(weights).collect::<Vec<_>>().join("; ")
 }
 
 /// What a job does: the policy of one that trains.
@@ -357,6 +368,26 @@ pub(in crate::cli) mod tests {
         assert_eq!(waits_for(&job), "room on the disk; Redis takes no writes");
         job.state = JobPhase::Done;
         assert_eq!(waits_for(&job), "");
+    }
+
+    #[test]
+    fn weights_of_a_job_that_is_over_are_a_problem_until_they_are_written_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("false", "",            "",            ""),
+            ("true",  "",            "",            "waits for: its last weights to be written"),
+            ("true",  "[E406] full", "",            "problem: its last weights are not written yet: [E406] full"),
+            ("false", "",            "[E402] gone", "problem: its last weights are lost: [E402] gone"),
+        ];
+        for (pending, problem, lost, want) in cases {
+            let known = [("state", "done"), ("weights_pending", pending)];
+            let job = job(&[&known[..], &[("weights_problem", problem), ("weights_lost", lost)]].concat());
+            assert!(want.ends_with(&waits_for(&job)), "{want}: {}", waits_for(&job));
+            let view = JobView { job, workers: Vec::new(), notes: Vec::new() };
+            let told: Vec<_> =
+                obstacles(&view).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
+            assert_eq!(told.join(""), want);
+        }
     }
 
     #[test]

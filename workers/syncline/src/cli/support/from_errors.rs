@@ -43,7 +43,9 @@ impl From<ClientError> for Failure {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Refused(fault) => exit_of(fault),
-            ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => Exit::JobFailed,
+            ClientError::JobFailed { .. }
+            | ClientError::JobCanceled { .. }
+            | ClientError::WeightsLost { .. } => Exit::JobFailed,
             _ => Exit::Internal,
         };
         // Whoever let it fail is elsewhere, and said no more than the code.
@@ -79,8 +81,12 @@ impl From<FetchError> for Failure {
             FetchError::Shard(error) => error.into(),
             error => {
                 // What was typed is right: the job has not what is asked for, or not yet.
-                let is_refusal =
-                    matches!(error, FetchError::NoSnapshot { .. } | FetchError::WeightsPending { .. });
+                let is_refusal = matches!(
+                    error,
+                    FetchError::NoSnapshot { .. }
+                        | FetchError::WeightsPending { .. }
+                        | FetchError::WeightsLost { .. }
+                );
                 let exit = if is_refusal { Exit::JobFailed } else { Exit::Usage };
                 Self::of(exit, error)
             }

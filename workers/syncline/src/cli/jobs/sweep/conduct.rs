@@ -39,7 +39,7 @@ struct Seen {
     slept: bool,
     /// Whether somebody has deleted it meanwhile, or may have: it is not submitted again.
     is_gone: bool,
-    /// Whether it is over and everything is known that it has come to.
+    /// Whether it is over, its last weights are kept, or lost, and everything is known that it has come to.
     is_measured: bool,
     contestant: Contestant,
     training_loss: Option<f64>,
@@ -265,7 +265,7 @@ impl<'a> Conduct<'a> {
             Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => return self.miss(number).await,
             Err(error) => return Err(error.into()),
         };
-        let (is_over, metric) = (job.is_over(), self.plan.metric);
+        let (is_over, metric) = (job.is_settled(), self.plan.metric);
         if of_job(Metric::Loss, &job).is_some() && of_job(metric, &job).is_none() {
             let what = format!(
                 "--by {}: {} is evaluated, and that is not measured; `loss_options` of the job file have `top_k` and `perplexity`; an \
@@ -310,7 +310,7 @@ impl<'a> Conduct<'a> {
     /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial that is over is looked at again:
     /// what it had come to would be missing for good.
     async fn see(&mut self, number: usize, job: JobStatus) -> Result<(), ClientError> {
-        let is_over = job.is_over();
+        let is_over = job.is_settled();
         let seen = &mut self.seen[number];
         (seen.job, seen.by, seen.slept) = (Some(job), self.epoch, false);
         self.measure(number).await?;
@@ -423,10 +423,16 @@ impl<'a> Conduct<'a> {
             Some(reason) => format!("stopped: {reason}"),
             None => job.outcome().unwrap_or_default(),
         };
+        let weights = job.weights_lost.as_ref().map(|why| format!("its last weights are lost: {why}"));
         let loss = self.seen[number].training_loss;
         let loss = loss.map(|loss| format!("training loss {}", syncline_scheduler::core::significant(loss)));
-        let parts =
-            [Some(format!("{}: {how}", trial.id())), Some(describe::extent(job)), loss, self.measured(job)];
+        let parts = [
+            Some(format!("{}: {how}", trial.id())),
+            Some(describe::extent(job)),
+            loss,
+            self.measured(job),
+            weights,
+        ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
