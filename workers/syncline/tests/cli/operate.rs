@@ -320,6 +320,25 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_submission_waits_for_a_redis_that_has_taken_no_writes_for_longer_than_a_lease() {
+    let cluster = RunningCluster::start();
+    write_job(cluster.dir.path(), 1);
+    assert!(cluster.up.redis("CONFIG SET min-replicas-to-write 1").contains("+OK"));
+    // Until then the engine still answers from what it knows.
+    wait_until("another engine may lead", || cluster.run(&["workers"]).code == 4);
+    let file = cluster.dir.path().join("points.toml");
+    let (mut submit, said) = cluster.begin(&["submit", file.to_str().unwrap()]);
+    let said = || fs::read_to_string(&said).unwrap();
+    wait_until("it waits", || {
+        assert!(submit.try_wait().unwrap().is_none(), "it gave up: {}", said());
+        said().contains("to the shards, for")
+    });
+    assert!(cluster.up.redis("CONFIG SET min-replicas-to-write 0").contains("+OK"));
+    assert_eq!(submit.wait().unwrap().code(), Some(0), "{}", said());
+    cluster.run(&["watch", "points"]).ok();
+}
+
+#[test]
 fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();

@@ -15,7 +15,7 @@ use syncline_rpc::{
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
-    client::{Client, ClientError, Cluster, FetchError, Submitted},
+    client::{Client, ClientError, Cluster, FetchError, Patience, Submitted},
     submit::{FieldChange, JobFile, JobGraph, PreparedJob, SubmitError, prepare},
 };
 
@@ -194,12 +194,16 @@ async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -
 const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// A client that has as much patience with each call of the submission, too.
 async fn connect(cluster: &Cluster) -> Result<(Client, EngineStatus), ClientError> {
     let until = Instant::now() + ENGINE_AWAY_LIMIT;
     loop {
         match Client::connect(cluster).await {
             Err(error) if may_come(&error) && Instant::now() < until => sleep(PAUSE).await,
-            connected => return connected,
+            connected => {
+                let (client, about) = connected?;
+                return Ok((client.with_patience(Patience::all(ENGINE_AWAY_LIMIT)), about));
+            }
         }
     }
 }
