@@ -6,7 +6,7 @@ use syncline_scheduler::{core::significant, sync::Why};
 use syncline_workers::span;
 
 use super::{
-    describe_evaluations::{best, test, validation},
+    describe_evaluations::{best, best_in_short, test, validation},
     describe_settings, describe_tasks, describe_workers,
 };
 use crate::cli::one_line;
@@ -139,17 +139,15 @@ fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
     let validation = validation(job).map(|validation| format!("validation {validation}"));
-    let whose = job.whose_best().map(|job| format!(" of job {job}")).unwrap_or_default();
-    let best = job.best_samples.filter(|_| !job.is_over());
-    let best = best.map(|samples| format!("best after {samples} samples{whose}"));
+    let best = best_in_short(job).filter(|_| !job.is_over());
     let test = test(job).map(|test| format!("test {test}"));
     let stopped = job.stopped_early.as_ref().map(|why| format!("stopped early: {why}"));
     [extent(job), format!("{speed:.1} samples/s")]
         .into_iter()
         .chain(loss)
         .chain(validation)
-        .chain(best)
         .chain(test)
+        .chain(best)
         .chain(stopped)
         .chain(barrier)
         .collect()

@@ -28,6 +28,16 @@ pub(super) fn best(job: &JobStatus) -> Option<String> {
     Some(format!("{figures} after {samples} samples, by the {monitor}{whose}{kept}"))
 }
 
+/// The best evaluation so far by the figure that it is judged by.
+pub(super) fn best_in_short(job: &JobStatus) -> Option<String> {
+    let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
+    let name = monitor.split_once(' ')?.1;
+    let metric = Metric::ALL.into_iter().find(|metric| metric.name() == name)?;
+    let whose = job.whose_best().map(|job| format!(" of job {job}")).unwrap_or_default();
+    let value = figure_in_words(metric, job.best[metric]?);
+    Some(format!("best {monitor} {value} after {samples} samples{whose}"))
+}
+
 /// What an evaluation measured.
 fn evaluation(figures: &Figures) -> Option<String> {
     use Metric as M;
@@ -73,7 +83,19 @@ pub(crate) fn scores_in_words([f1, precision, recall]: [Option<f64>; 3]) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::support::describe::tests::job;
+    use crate::cli::support::describe::{progress_alone, tests::job};
+
+    #[test]
+    fn the_line_of_watch_tells_the_best_figure_apart_from_the_newest() {
+        let seen = [("monitor", "test top-k-accuracy"), ("best_samples", "640")];
+        let measured = [("best_top_k_accuracy", "0.5"), ("best_loss", "0.25"), ("test_loss", "4.75")];
+        let job = job(&[&seen[..], &measured].concat());
+        let line = progress_alone(&job, 0);
+        assert!(
+            line.ends_with("  test loss 4.750000  best test top-k-accuracy 50.00 % after 640 samples"),
+            "{line}"
+        );
+    }
 
     #[test]
     fn the_best_evaluation_says_where_its_parameters_are() {
