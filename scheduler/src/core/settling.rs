@@ -65,6 +65,10 @@ impl Job {
         let checkpoints = &mut self.state.checkpoints;
         let newest = checkpoints.complete.pop().filter(|_| stays);
         checkpoints.complete = newest.into_iter().collect();
+        if !stays {
+            // Nobody misses one that would be removed now.
+            checkpoints.failing = None;
+        }
         effects.extend(self.checkpoints_at_end());
     }
 

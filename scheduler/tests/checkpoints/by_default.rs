@@ -167,3 +167,15 @@ fn a_disk_or_memory_without_room_is_told_once_until_there_is_room() {
     assert_eq!((world.has_told("checkpoint_failed"), world.kept()), (2, vec![3]));
     assert_eq!(world.job().phase(), &Phase::Running);
 }
+
+#[test]
+fn a_checkpoint_that_no_disk_took_is_no_problem_of_a_job_that_is_done_and_would_keep_none() {
+    let mut world = world("bsp", false);
+    world.train_for(300);
+    world.give(pinned(0, full_disk()));
+    finish(&mut world);
+    let problem = |world: &World| world.plane.shell.summary["checkpoint_problem"].clone();
+    assert_eq!(problem(&world), "[E406] no space left", "its weights are not written yet");
+    world.give(weights_written());
+    assert_eq!((world.job().phase(), problem(&world).as_str()), (&Phase::Done, ""));
+}
