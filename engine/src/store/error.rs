@@ -21,7 +21,7 @@ pub enum StoreError {
         source: RedisError,
     },
     /// Every script may be sent again, so the same call may be repeated.
-    #[error("[E201] redis gave no answer to `{op}`: {cause}")]
+    #[error("[E201] redis does not do `{op}` for now: {cause}")]
     Unavailable {
         /// What was being done, such as `commit`.
         op: &'static str,
@@ -251,6 +251,11 @@ mod tests {
             let reply = redis::parse_redis_value(format!("-{told} sorry\r\n").as_bytes()).unwrap();
             let error = of("commit", &reply.extract_error().unwrap_err());
             assert!(error.is_passing() && !error.is_of_keys(), "{error:?}");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("[E201] redis does not do `commit` for now: "),
+                "it has answered: {text}"
+            );
         }
     }
 
