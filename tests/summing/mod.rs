@@ -55,7 +55,7 @@ pub fn job(id: &str, data: DataSpec, policy: &str, epochs: u32) -> JobGraph {
 /// What the weights of [`job`] are in the end where each batch is a step: from the images alone, one by one.
 pub fn expected(data: &DataSpec, epochs: u32) -> Vec<f32> {
     let shape = IMAGE.map(Some).to_vec();
-    let input = InputSignature { name: "x".to_owned(), element: DataElement::F32, shape, rows: None };
+    let input = InputSignature { name: "x".to_owned(), element: DataElement::F32, shape, rows: Vec::new() };
     let set = Dataset::open(data, &ModelSignature { inputs: vec![input], label: None }).unwrap();
     let (mut sums, mut batch) = (vec![0f64; PIXELS], set.batch());
     for epoch in 0..epochs {

@@ -81,7 +81,7 @@ fn open(path: &std::path::Path, augment: Augment) -> Outcome<Dataset> {
         (d.mean, d.std) = (vec![0.4914, 0.4822, 0.4465], vec![0.2470, 0.2435, 0.2616]);
     });
     let shape = SHAPE.map(Some).to_vec();
-    let input = InputSignature { name: "x".to_owned(), element: DataElement::F32, shape, rows: None };
+    let input = InputSignature { name: "x".to_owned(), element: DataElement::F32, shape, rows: Vec::new() };
     Ok(Dataset::open(&spec, &ModelSignature { inputs: vec![input], label: None })?)
 }
 

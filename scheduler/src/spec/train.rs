@@ -47,6 +47,9 @@ pub struct DataInput {
     /// Rows of the table that its integers choose from, where they do so as they are: from 0 to this less one.
     #[serde(default)]
     pub rows: Option<u64>,
+    /// The same for each number on the last axis of a sample, where these differ.
+    #[serde(default)]
+    pub column_rows: Vec<Option<u64>>,
     /// The group of tables of which it chooses the rows that travel. A worker feeds places among these for its integers.
     #[serde(default)]
     pub row_group: Option<u32>,

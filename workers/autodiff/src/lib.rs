@@ -58,7 +58,7 @@ mod warnings;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
 pub use derive::derive;
-pub use embedding_rows::rows_of_table;
+pub use embedding_rows::rows_of_tables;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use forward::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_autodiff::{Io, Param, TrainingGraph, rows_of_table};
+use syncline_autodiff::{Io, Param, TrainingGraph, rows_of_tables};
 use syncline_onnx::proto::{DimensionValue, TypeProto, ValueInfoProto};
 use syncline_onnx::{Dim, ElementType, ModelProto, OnnxError, SplitMix64, TensorType};
 use syncline_runtime::TensorView;
@@ -139,7 +139,7 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
     let inner = syncline_onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
     let mut fed = Vec::new();
     for io in &graph.data_inputs {
-        let bound = rows_of_table(&inner, graph, &io.name).unwrap_or(2);
+        let bound = rows_of_tables(&inner, graph, io).into_iter().flatten().min().unwrap_or(2);
         fed.push(one(io, bound, random, SplitMix64::normal)?);
     }
     if let Some(label) = &graph.label {

@@ -330,15 +330,23 @@ fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataEr
 
 /// Whether every integer is a row of the table that the model looks it up in. Other numbers are not looked at.
 fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
-    let Some(rows) = wanted.rows else { return Ok(()) };
-    let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
-    for index in 0..array.numbers.len() {
-        if let Some(found) = array.numbers.whole(index).ok().filter(missing) {
-            let (Place { path, row, column }, input) = (array.place(index), wanted.name.clone());
-            return Err(DataError::IdOutOfRange { path, row, column, found, input, rows });
-        }
+    let check = |index: usize, rows: Option<usize>| {
+        let Some(rows) = rows else { return Ok(()) };
+        let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
+        let Some(found) = array.numbers.whole(index).ok().filter(missing) else { return Ok(()) };
+        let (Place { path, row, column }, input) = (array.place(index), wanted.name.clone());
+        Err(DataError::IdOutOfRange { path, row, column, found, input, rows })
+    };
+    match wanted.rows[..] {
+        [] => Ok(()),
+        // A number that is part of several samples is looked at once.
+        [rows] => (0..array.numbers.len()).try_for_each(|index| check(index, rows)),
+        _ => (0..array.rows).try_for_each(|row| {
+            let first = array.offset + row * array.stride;
+            let mut columns = (first..first + array.width()).zip(wanted.rows.iter().cycle());
+            columns.try_for_each(|(index, rows)| check(index, *rows))
+        }),
     }
-    Ok(())
 }
 
 fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<(), DataError> {

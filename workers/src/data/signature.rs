@@ -20,8 +20,9 @@ pub struct InputSignature {
     pub element: DataElement,
     /// Sizes of a sample's axes, without the batch.
     pub shape: Vec<Option<usize>>,
-    /// Rows of the table that its integers choose from, if they choose from one as they are.
-    pub rows: Option<usize>,
+    /// Rows of the table that each number on the last axis of a sample chooses from as it is; one for all that are alike, none if
+    /// no number does.
+    pub rows: Vec<Option<usize>>,
 }
 
 /// The label, in the same way; the empty shape is one label a sample.
@@ -55,11 +56,15 @@ impl ModelSignature {
     /// What a model of a job wants: every length is known.
     pub fn of(model: &ModelSpec) -> Self {
         let shape = |dims: &[u32]| dims.iter().map(|&size| Some(size as usize)).collect();
+        let rows = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
         let inputs = model.inputs.iter().map(|input| InputSignature {
             name: input.name.clone(),
             element: input.element,
             shape: shape(&input.shape),
-            rows: input.rows.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX)),
+            rows: match input.rows {
+                Some(all) => vec![Some(rows(all))],
+                None => input.column_rows.iter().map(|column| column.map(rows)).collect(),
+            },
         });
         let target = match model.classes {
             Some(count) => Target::Classes { count: count as usize, ignored: model.ignored_label },

@@ -59,7 +59,7 @@ fn distinguishable_characters(wanted: &ModelSignature) -> Option<usize> {
         Target::Classes { count, .. } => Some(count),
         Target::Values | Target::Probabilities => None,
     });
-    wanted.inputs.iter().filter_map(|input| input.rows).chain(classes).min()
+    wanted.inputs.iter().flat_map(|input| &input.rows).copied().flatten().chain(classes).min()
 }
 
 /// The distinct characters, ascending.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
+use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_tables};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::{
     core::significant,
@@ -34,8 +34,8 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
     let inputs = graph.data_inputs.iter().map(|input| {
         let element = element(input)?;
         let rows = match element {
-            DataElement::F32 | DataElement::Bool => None,
-            DataElement::I32 | DataElement::I64 => rows_of_table(&nodes, graph, &input.name),
+            DataElement::F32 | DataElement::Bool => Vec::new(),
+            DataElement::I32 | DataElement::I64 => rows_of_tables(&nodes, graph, input),
         };
         Ok(InputSignature { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
     });
@@ -152,12 +152,14 @@ pub(super) fn inspect(
     let of_training = counted.into_iter().find(|(part, _)| *part == "training");
     let train_labels = of_training.map(|(_, labels)| labels).unwrap_or_default();
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
-    let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
-        name: input.name.clone(),
-        element: input.element,
-        shape: sizes(shape),
-        rows: input.rows.map(|rows| rows as u64),
-        row_group: None,
+    let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| {
+        let rows: Vec<Option<u64>> = input.rows.iter().map(|rows| rows.map(|rows| rows as u64)).collect();
+        let (rows, column_rows) = match rows[..] {
+            [all] => (all, Vec::new()),
+            _ => (None, rows),
+        };
+        let (name, element, shape) = (input.name.clone(), input.element, sizes(shape));
+        DataInput { name, element, shape, rows, column_rows, row_group: None }
     });
     let inputs = inputs.collect();
     let label_shape = set.label_shape().map(sizes).unwrap_or_default();
@@ -244,7 +246,7 @@ mod tests {
             name: "x".to_owned(),
             element: DataElement::F32,
             shape: vec![Some(2)],
-            rows: None,
+            rows: Vec::new(),
         };
         let label = LabelSignature { name: "label".to_owned(), target: Target::Values, shape: vec![None] };
         let wanted = ModelSignature { inputs: vec![input], label: Some(label) };

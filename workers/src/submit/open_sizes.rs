@@ -47,7 +47,7 @@ fn inputs_of_open_size(onnx: &[u8]) -> Option<Vec<InputSignature>> {
             name: input.name.clone(),
             element: data_element(ty.element)?,
             shape,
-            rows: None,
+            rows: Vec::new(),
         })
     };
     let inputs: Vec<InputSignature> = inputs.map(signature).collect::<Option<_>>()?;

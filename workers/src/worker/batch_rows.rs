@@ -162,6 +162,7 @@ mod tests {
             element: DataElement::I64,
             shape: vec![],
             rows: Some(10),
+            column_rows: vec![],
             row_group,
         };
         let mut model = syncline_scheduler::sim::training("bsp".parse().unwrap(), 64, 8).model;

@@ -175,7 +175,8 @@ mod tests {
             (d.augment, d.split, d.train_samples) = (augment, Split::TestEvery(5), 16);
         });
         let (name, element, shape) = ("x".to_owned(), DataElement::F32, vec![3, 4, 4]);
-        train.model.inputs = vec![DataInput { name, element, shape, rows: None, row_group: None }];
+        train.model.inputs =
+            vec![DataInput { name, element, shape, rows: None, column_rows: vec![], row_group: None }];
         train.model.label = None;
         train.data.digest = Some(blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
         train

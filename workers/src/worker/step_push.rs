@@ -77,8 +77,14 @@ mod tests {
             data.train_samples = 4;
         });
         let (name, element) = ("user".to_owned(), DataElement::I64);
-        train.model.inputs =
-            vec![DataInput { name, element, shape: vec![], rows: Some(4), row_group: Some(0) }];
+        train.model.inputs = vec![DataInput {
+            name,
+            element,
+            shape: vec![],
+            rows: Some(4),
+            column_rows: vec![],
+            row_group: Some(0),
+        }];
         train.model.label = None;
         let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
         let mut rows = BatchRows::of(&train.model).unwrap();

@@ -73,7 +73,7 @@ fn idx(kind: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
 }
 
 fn input(name: &str, element: DataElement, shape: &[Option<usize>]) -> InputSignature {
-    InputSignature { name: name.to_owned(), element, shape: shape.to_vec(), rows: None }
+    InputSignature { name: name.to_owned(), element, shape: shape.to_vec(), rows: Vec::new() }
 }
 
 fn label(target: Target, shape: &[Option<usize>]) -> LabelSignature {

@@ -56,19 +56,23 @@ fn named_arrays_feed_several_inputs() {
     refused(&DataSpec { sample_shape: vec![2], ..spec.clone() }, &wanted, "E480", "`sample_shape`");
 }
 
-/// Name, ids, rows of the table, and what is refused.
-type IdCase = (&'static str, [i64; 4], Option<usize>, Option<&'static str>);
+/// Name, ids, rows of the tables, and what is refused.
+type IdCase = (&'static str, [i64; 4], &'static [Option<usize>], Option<&'static str>);
 
 #[test]
 fn an_id_without_a_row_in_the_models_table_is_refused_wherever_it_stands() {
     #[rustfmt::skip]
-    let cases: [IdCase; 6] = [
-        ("first and last",     [0, 19, 3, 4],       Some(20), None),
-        ("behind the last",    [0, 1, 20, 3],       Some(20), Some("row 2, column 1: 20 is not in the table of the model's input x, whose rows are 0 to 19")),
-        ("from the end",       [0, -1, 2, 3],       Some(20), Some("row 1, column 2: -1 is not")),
-        ("far below",          [0, 1, 2, -21],      Some(20), Some("row 2, column 2: -21 is not")),
-        ("beyond every table", [i64::MAX, 1, 2, 3], Some(20), Some("row 1, column 1: 9223372036854775807 is not")),
-        ("no table",           [-1, 20, i64::MIN, 3], None,   None),
+    let cases: [IdCase; 10] = [
+        ("first and last",     [0, 19, 3, 4],         &[Some(20)], None),
+        ("behind the last",    [0, 1, 20, 3],         &[Some(20)], Some("row 2, column 1: 20 is not in the table of the model's input x, whose rows are 0 to 19")),
+        ("from the end",       [0, -1, 2, 3],         &[Some(20)], Some("row 1, column 2: -1 is not")),
+        ("far below",          [0, 1, 2, -21],        &[Some(20)], Some("row 2, column 2: -21 is not")),
+        ("beyond every table", [i64::MAX, 1, 2, 3],   &[Some(20)], Some("row 1, column 1: 9223372036854775807 is not")),
+        ("no table",           [-1, 20, i64::MIN, 3], &[],         None),
+        ("two tables",         [4, 19, 0, 0],         &[Some(5), Some(20)], None),
+        ("in the other table", [4, 19, 5, 0],         &[Some(5), Some(20)], Some("row 2, column 1: 5 is not in the table of the model's input x, whose rows are 0 to 4")),
+        ("one column of two",  [-1, 19, 99, 0],       &[None, Some(20)], None),
+        ("the other column",   [-1, 19, 99, -1],      &[None, Some(20)], Some("row 2, column 2: -1 is not")),
     ];
     for (name, ids, rows, words) in cases {
         let folder = TempDir::new().unwrap();
@@ -77,7 +81,7 @@ fn an_id_without_a_row_in_the_models_table_is_refused_wherever_it_stands() {
         let path = write(&folder, "data.safetensors", &file);
         let spec = DataSpec::new(Source::safetensors(&path));
         let mut wanted = wants_input(DataElement::I64, &[None]);
-        wanted.inputs[0].rows = rows;
+        wanted.inputs[0].rows = rows.to_vec();
         match words {
             Some(words) => refused(&spec, &wanted, "E488", words),
             None => assert!(Dataset::open(&spec, &wanted).is_ok(), "{name}"),

@@ -76,7 +76,7 @@ fn a_text_gives_each_character_with_the_one_that_follows() {
     refused(&text_spec(&path, 0, 0), &wanted, "E480", "`context`");
     refused(&text_spec(&path, 2, 0), &wants_text(DataElement::I64, 2), "E483", "3 different characters");
     let mut few_rows = wanted.clone();
-    few_rows.inputs[0].rows = Some(2);
+    few_rows.inputs[0].rows = vec![Some(2)];
     refused(&text_spec(&path, 2, 0), &few_rows, "E483", "3 different characters, the model tells 2 apart");
     refused(&text_spec(&write(&folder, "latin", b"ab\xe9"), 1, 0), &wanted, "E333", "byte 3 is not UTF-8");
     refused(

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use safetensors::{Dtype, tensor::TensorView};
-use syncline_onnx::{ElementType, GraphBuilder};
+use syncline_onnx::{ElementType, GraphBuilder, attr_int, proto::TensorProto};
 
 use crate::rig::{Ended, Up, folder, syncline};
 
@@ -63,6 +63,52 @@ fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
     assert!(said.contains("all labels of the training data are -100"), "{said}");
     assert!(!syncline(&["jobs", "--state-dir", state_dir]).ok().out.contains("tags"));
     submit([0, 1, 2, 3, 4, 19, 6, 7], labels).ok();
+}
+
+/// Each column of one input chooses from a table of its own, as models of tables have it.
+#[test]
+fn an_id_without_a_row_in_the_table_of_its_column_makes_no_job() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("columns");
+    let ids = graph.input("cat", ElementType::I64, &["batch".into(), 2.into()]);
+    let scores = [(0, ROWS), (1, 5)].map(|(at, rows)| {
+        let numbers: Vec<f32> = (0..rows * CLASSES).map(|i| (i % 7) as f32 / 7.0).collect();
+        let table = graph.weight(&format!("table_{at}.weight"), &[rows, CLASSES], &numbers);
+        let at = graph.constant(TensorProto::from_i64(&format!("at_{at}"), &[], &[at]));
+        let column = graph.op("Gather", &[&ids, &at], &[attr_int("axis", 1)]);
+        graph.op("Gather", &[&table, &column], &[])
+    });
+    let scores = graph.op("Add", &[&scores[0], &scores[1]], &[]);
+    graph.output(&scores);
+    fs::write(dir.path().join("tags.onnx"), graph.finish().to_bytes()).unwrap();
+    let job = r#"id = "tags"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = { onnx = "tags.onnx", loss = "softmax-cross-entropy" }
+data = { source = { csv = { path = "tags.csv" } } }
+settings = { batch = 2, policy = "bsp" }
+"#;
+    let file = dir.path().join("tags.toml");
+    fs::write(&file, job).unwrap();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    let state_dir = dir.path().to_str().unwrap();
+    let submit = |[first, second]: [i64; 2]| -> Ended {
+        let rows = format!("0,0,0\n19,4,1\n{first},{second},2\n7,1,0\n");
+        fs::write(dir.path().join("tags.csv"), rows).unwrap();
+        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state_dir])
+    };
+    for (ids, said) in [
+        ([-1, 0], "row 3, column 1: -1 is not in the table of the model's input cat, whose rows are 0 to 19"),
+        ([20, 0], "row 3, column 1: 20 is not"),
+        ([0, -1], "row 3, column 2: -1 is not"),
+        ([4, 5], "row 3, column 2: 5 is not in the table of the model's input cat, whose rows are 0 to 4"),
+    ] {
+        let error = submit(ids).refused(2, "E488").err;
+        assert!(error.contains(said), "{error}");
+    }
+    submit([5, 4]).ok();
 }
 
 /// y = 2 a - b, learned by a model that has computed its squared error itself.
