@@ -67,6 +67,8 @@ pub struct Checked {
     pub loss: f64,
     /// The same where the differences are taken: in float64 if they are.
     pub exact_loss: f64,
+    /// The value that the loss looks at; `None` for a graph that was made elsewhere.
+    pub loss_at: Option<String>,
     /// One for each parameter, in the order of the training graph.
     pub params: Vec<CheckedParam>,
     /// Element type of the differences.
@@ -212,6 +214,7 @@ pub fn check_graph(
     let mut checked = Checked {
         loss: value,
         exact_loss: differences.loss(),
+        loss_at: graph.loss_at.clone(),
         params: Vec::new(),
         differences: differences.element,
         gradients: if exact.is_some() { ElementType::F64 } else { ElementType::F32 },

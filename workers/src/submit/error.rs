@@ -55,6 +55,15 @@ pub enum SubmitError {
     /// The data cannot be read here, or does not fit the model.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The labels do not fit the first output of the model, at which the loss looks if nobody names one.
+    #[error("{error}; they fit its output `{output}`")]
+    OtherOutput {
+        /// What does not fit.
+        #[source]
+        error: DataError,
+        /// The output that they would fit.
+        output: String,
+    },
     /// A shard did not take a blob, or stayed away for 20 seconds.
     #[error(transparent)]
     Upload(#[from] PsError),
@@ -216,7 +225,7 @@ impl SubmitError {
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
             Self::NeedsTrain => "E367",
-            Self::Data(source) => source.code(),
+            Self::Data(source) | Self::OtherOutput { error: source, .. } => source.code(),
             Self::Upload(source) => source.code(),
             Self::Engine(source) => return source.code(),
             Self::Read { .. } | Self::Unreadable { .. } => "E360",
@@ -255,6 +264,9 @@ impl SubmitError {
             }
             #[cfg(feature = "train")]
             Self::Model(e) => return e.hint().or_else(of_a_model),
+            Self::OtherOutput { output, .. } => {
+                format!("name it in the model: `output = \"{output}\"` beside `loss`, or correct the labels")
+            }
             Self::Data(e) => {
                 let usual = || "correct the data file, or the settings under `data`".to_owned();
                 e.hint().unwrap_or_else(usual)

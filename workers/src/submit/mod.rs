@@ -32,6 +32,7 @@ mod name_or_table;
 #[cfg(feature = "train")]
 mod open_sizes;
 mod optimizer;
+mod other_output;
 mod paths;
 mod prepare;
 mod read;

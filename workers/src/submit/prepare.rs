@@ -15,6 +15,7 @@ use super::{
     graph::{JobGraph, NodeWork},
     groups::put_in_groups,
     model::Model,
+    other_output::name_what_fits,
     ready,
     resume::read_resume,
     submitted::submitted,
@@ -235,7 +236,14 @@ pub(super) fn describe(
     let (unbalanced, mut doubts) = (training.unbalanced(), Vec::new());
     let mut prepared = prepare_model(unbalanced.as_ref().unwrap_or(training), &files, &mut doubts)?;
     let signature = signature(&prepared.graph, &training.model)?;
-    let mut data = inspect(files.clone(), &signature, training.settings.seed)?;
+    let seed = training.settings.seed;
+    let mut data = inspect(files.clone(), &signature, seed).map_err(|error| {
+        name_what_fits(error, unbalanced.as_ref().unwrap_or(training), &prepared.graph, |other| {
+            let prepared = prepare_model(other, &files, &mut Vec::new())?;
+            let signature = super::data::signature(&prepared.graph, &other.model)?;
+            inspect(files.clone(), &signature, seed).map(|_| ())
+        })
+    })?;
     let measured = Measured::of(&training.model, &prepared.graph, &data.label_shape);
     check_monitor(node, training, measured)?;
     let balanced;

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use syncline_onnx::{ElementType, GraphBuilder};
+
 use crate::{
     job::write_job,
     rig::{Up, command, folder, syncline},
@@ -106,6 +108,36 @@ fn a_dry_run_says_all_settings_what_an_epoch_has_and_which_column_is_the_label()
     let forgotten = dry(&[]).ok().out;
     let by_default = "label       column 3 of 3: the last, as `label_names` names no other";
     assert!(forgotten.lines().any(|said| said == by_default), "{forgotten}");
+}
+
+#[test]
+fn labels_that_fit_another_output_name_it() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("two");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    for (output, width) in [("scores", 3), ("spots", 2)] {
+        let weight = graph.weight(&format!("{output}.weight"), &[2, width], &vec![0.5; 2 * width]);
+        let output = graph.named(output, "MatMul", &[&x, &weight], &[]);
+        graph.output(&output);
+    }
+    fs::write(dir.path().join("two.onnx"), graph.finish().to_bytes()).unwrap();
+    fs::write(dir.path().join("two.csv"), "1,2,3,4\n5,6,7,8\n").unwrap();
+    let job = r#"id = "two"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = { onnx = "two.onnx", loss = "mse" }
+data = { source = { csv = { path = "two.csv", label_columns = 2 } } }
+settings = { batch = 2, policy = "bsp" }
+"#;
+    let file = dir.path().join("two.toml");
+    fs::write(&file, job).unwrap();
+    let words = ["submit", file.to_str().unwrap(), "--dry-run", "--state-dir", dir.path().to_str().unwrap()];
+    let said = syncline(&words).refused(2, "E338").err;
+    assert!(said.contains("wants [3] a sample; they fit its output `spots`"), "{said}");
+    assert!(said.contains("`output = \"spots\"`"), "{said}");
+    syncline(&[&words[..], &["--set", "model.forward.output=spots"]].concat()).ok();
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct Report {
     /// Those without a gradient: none has to flow through them here.
     without_gradient: Vec<String>,
     loss: f64,
+    /// The value that the loss looks at; `None` with `--ready`.
+    loss_at: Option<String>,
     /// Element type of the differences: in float32 they are good to a few per cent only.
     differences: String,
     tolerance: f64,
@@ -156,6 +158,7 @@ impl Report {
             operators: operators.len(),
             without_gradient: operators.iter().filter(has_none).map(|op| (*op).to_owned()).collect(),
             loss: checked.loss,
+            loss_at: checked.loss_at.clone(),
             differences: checked.differences.to_string(),
             tolerance,
             zero_gradients: zero.collect(),
@@ -196,9 +199,10 @@ impl Report {
             ),
         };
         format!(
-            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n{zero}\n{}",
+            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {}{}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n{zero}\n{}",
             self.operators,
             significant(self.loss),
+            self.loss_at.as_ref().map(|output| format!(", of `{output}`")).unwrap_or_default(),
             self.differences,
             self.tolerance,
             self.flops_per_sample,
@@ -231,6 +235,7 @@ mod tests {
         let checked = Checked {
             loss: 1.0,
             exact_loss: 1.0,
+            loss_at: Some("scores".to_owned()),
             params: vec![param("first.weight", 0.0), param("last.weight", 1.0)],
             differences: ElementType::F64,
             gradients: ElementType::F64,
@@ -241,6 +246,7 @@ mod tests {
         let report = Report::of(&checked, &ModelProto::default());
         assert!(report.passed && report.zero_gradients == ["first.weight"]);
         let text = report.text();
+        assert!(text.contains("\nloss        1, of `scores`\n"), "{text}");
         assert!(text.contains("no gradient reaches first.weight on this batch"), "{text}");
         let verdict = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(verdict("first.weight").ends_with("no gradient") && verdict("last.weight").ends_with("ok"));
@@ -253,6 +259,7 @@ mod tests {
             let checked = Checked {
                 loss: 1.0,
                 exact_loss,
+                loss_at: None,
                 params: vec![CheckedParam { name, norm: 1.0, error: 0.0, together: 1, rounding }],
                 differences: ElementType::F64,
                 gradients: ElementType::F64,
