@@ -60,7 +60,7 @@ pub enum SubmitError {
     OtherOutput {
         /// What does not fit.
         #[source]
-        error: DataError,
+        error: Box<DataError>,
         /// The output that they would fit.
         output: String,
     },
@@ -225,7 +225,8 @@ impl SubmitError {
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
             Self::NeedsTrain => "E367",
-            Self::Data(source) | Self::OtherOutput { error: source, .. } => source.code(),
+            Self::Data(source) => source.code(),
+            Self::OtherOutput { error, .. } => error.code(),
             Self::Upload(source) => source.code(),
             Self::Engine(source) => return source.code(),
             Self::Read { .. } | Self::Unreadable { .. } => "E360",

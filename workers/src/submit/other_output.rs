@@ -24,7 +24,7 @@ pub(super) fn name_what_fits(
     };
     let others = graph.forward_outputs.iter().filter(|output| output.element == ElementType::F32);
     match others.map(|output| &output.name).find(|name| fits(name)) {
-        Some(output) => SubmitError::OtherOutput { error, output: output.clone() },
+        Some(output) => SubmitError::OtherOutput { error: error.into(), output: output.clone() },
         None => error.into(),
     }
 }

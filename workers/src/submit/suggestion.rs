@@ -38,7 +38,7 @@ mod tests {
             ("unknown field `lr`, expected `onnx` or `weights`",                         None),
             ("unknown field `btach`, expected one of `optimizer`, `batch`, `patience`",  Some("batch")),
             ("unknown field `wieghts`, expected `onnx` or `weights`",                    Some("weights")),
-            ("unknown field `colour`, expected `onnx` or `weights`",                     None),
+            ("unknown field `shade`, expected `onnx` or `weights`",                     None),
             ("unknown variant `macro_f1`, expected one of `loss`, `macro-f1`",           Some("macro-f1")),
             ("missing field `id`",                                                       None),
         ];
