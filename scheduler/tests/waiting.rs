@@ -199,6 +199,10 @@ fn what_a_policy_holds_back_is_a_wait_of_the_worker_until_it_is_granted_more() {
             world.report(slow, done);
         }
         assert_eq!(waited_us(&world) - before_us, world.now_us - since_us, "{policy}");
+        // What all have waited together is a figure of the job.
+        let of_all_us = waited_us(&world) + world.job("job").member(slow).unwrap().spent.wait_us;
+        let shown = &world.plane.shell.summaries[&"job".parse().unwrap()]["waited_ms"];
+        assert_eq!(*shown, (of_all_us / 1000).to_string(), "{policy}");
     }
 }
 

@@ -193,6 +193,7 @@ impl Job {
         member.planned = member.planned.max(member.granted);
         let seq = member.granted;
         self.state.metrics.wait_us += held_back_us;
+        self.state.counters.waited_us += held_back_us;
         self.clocks.grant(worker);
         if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
             // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.

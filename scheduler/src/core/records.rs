@@ -107,6 +107,9 @@ pub struct Counters {
     pub predicted_wait_us: u64,
     /// Actual waits at those barriers of which all arrivals are known, all workers together.
     pub actual_wait_us: u64,
+    /// All waits of workers for others, at barriers and where a policy lets nobody go further ahead, as they report them.
+    #[serde(default)]
+    pub waited_us: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     pub replanned: u64,
     /// Highest lead over the slowest worker that a shard saw at a push.

@@ -127,6 +127,7 @@ impl Job {
             return;
         }
         self.state.metrics.add(it, u64::from(range.len));
+        self.state.counters.waited_us += it.wait_us;
         self.state.epoch_losses.add(range.epoch, it);
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();

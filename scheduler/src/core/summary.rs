@@ -128,6 +128,7 @@ impl Job {
             ("next_barrier", self.next_barrier(now_us)),
             ("predicted_wait_ms", (counters.predicted_wait_us / 1000).to_string()),
             ("actual_wait_ms", (counters.actual_wait_us / 1000).to_string()),
+            ("waited_ms", (counters.waited_us / 1000).to_string()),
             ("replanned", counters.replanned.to_string()),
             ("lead", lead.to_string()),
             ("max_lead", counters.max_lead.max(lead).to_string()),

@@ -182,6 +182,9 @@ pub struct JobStatus {
     /// Actual waiting at barriers, all workers together; a barrier counts once it is known when each worker came to it.
     #[serde(default)]
     pub actual_wait_ms: u64,
+    /// All waiting of workers for others, at barriers and where the policy lets nobody go further ahead, together.
+    #[serde(default)]
+    pub waited_ms: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     #[serde(default)]
     pub replanned: u64,

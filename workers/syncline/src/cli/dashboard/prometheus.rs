@@ -25,7 +25,7 @@ const OF_JOBS: [JobMetric; 20] = [
     ("iterations_lost",          "Iterations given out again as their worker was lost", |job, _| training(job, job.iterations_lost as f64)),
     ("iterations_skipped",       "Iterations without weight, as they were not finite", |job, _| training(job, job.iterations_skipped as f64)),
     ("barriers",                 "Barriers that closed",                        |job, _| training(job, job.barriers as f64)),
-    ("wait_seconds",             "Time that workers waited at barriers, together", |job, _| training(job, job.actual_wait_ms as f64 / 1e3)),
+    ("wait_seconds",             "Time that workers waited for others, together", |job, _| training(job, job.waited_ms as f64 / 1e3)),
     ("wait_seconds_predicted",   "The same as it was predicted",                |job, _| training(job, job.predicted_wait_ms as f64 / 1e3)),
     ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job, _| training(job, job.lead as f64)),
     ("loss",                     "Mean loss of the newest iterations",          |job, _| job.loss),
@@ -152,7 +152,7 @@ mod tests {
             ("policy", "bsp"),
             ("workers", "2"),
             ("samples_applied", "640"),
-            ("actual_wait_ms", "1500"),
+            ("waited_ms", "1500"),
             ("loss", "0.25"),
         ];
         let tasks = [("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")];

@@ -184,8 +184,8 @@ pub(crate) type Line = (&'static str, String);
 fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Line> {
     let iterations = iterations(job);
     let barriers = format!(
-        "{}, waited {} ms (predicted {} ms), {} planned again",
-        job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
+        "{}, waited {} ms there (predicted {} ms), {} planned again; workers waited for others {} ms in all",
+        job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned, job.waited_ms
     );
     let policy = match chosen {
         // How that rule plans is told by `explain`.
