@@ -36,9 +36,9 @@ mod tests {
             ("unknown field `lr`, expected one of `optimizer`, `learning_rate`",         Some("learning_rate")),
             ("unknown field `batch_size`, expected one of `batch`, `micro_batch`",       Some("batch")),
             ("unknown field `lr`, expected `onnx` or `weights`",                         None),
-            ("unknown field `btach`, expected one of `optimizer`, `batch`, `patience`",  Some("batch")),
-            ("unknown field `wieghts`, expected `onnx` or `weights`",                    Some("weights")),
-            ("unknown field `shade`, expected `onnx` or `weights`",                     None),
+            ("unknown field `batch_`, expected one of `optimizer`, `batch`, `patience`",  Some("batch")),
+            ("unknown field `weight`, expected `onnx` or `weights`",                     Some("weights")),
+            ("unknown field `shade`, expected `onnx` or `weights`",                      None),
             ("unknown variant `macro_f1`, expected one of `loss`, `macro-f1`",           Some("macro-f1")),
             ("missing field `id`",                                                       None),
         ];

@@ -158,7 +158,7 @@ impl Positions {
         Some(Self { places: places.collect::<Option<_>>()?, ..moved })
     }
 
-    /// How far apart two neighbours along each axis are.
+    /// How far apart two neighbors along each axis are.
     fn strides(&self) -> Option<Vec<usize>> {
         let axes = self.axes.as_ref()?;
         let stride = |index: usize| axes[index + 1..].iter().map(|axis| axis.size).product();
