@@ -79,14 +79,14 @@ impl Job {
     fn speed_estimates(&self, workers: &[Incarnation], basis: SpeedBasis) -> Vec<SpeedEstimate> {
         let estimate = |w: &Incarnation| {
             let member = &self.members[w];
+            let samples = f64::from(member.interval_samples.max(1));
             // A single short step says little, and what it says would hold for all that opens ahead.
             let mean = || {
                 let of_batch = member.curve.as_ref().and_then(CurveFit::newest);
-                let of_all =
-                    || Some((f64::from(member.interval_samples), member.speed.mean_us_per_sample()?));
+                let of_all = || Some((samples, member.speed.mean_us_per_sample()?));
                 of_batch.map(|(batch, us)| (batch, us / batch)).or_else(of_all)
             };
-            let newest = || Some((f64::from(member.interval_samples), 1e6 / member.speed.samples_per_s()?));
+            let newest = || Some((samples, 1e6 / member.speed.samples_per_s()?));
             let seen = if basis == SpeedBasis::Means { mean().or_else(newest) } else { newest() };
             let max_batch = self.train().batch_limit(member.about.max_batch);
             member.speed_estimate(*w, self.train().batch, max_batch, seen)
@@ -111,8 +111,9 @@ impl Job {
 }
 
 impl Member {
-    /// What an iteration takes of which `samples` take as long for each. Of the part that is the same for any batch, such as a pull and a
-    /// push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow once ever slower.
+    /// What an iteration of any batch takes, as one of so many samples takes so many µs for each. Of the part that is the same for any
+    /// batch, such as a pull and a push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow
+    /// once ever slower.
     fn predicted_cost(&self, (samples, us_per_sample): (f64, f64), usual_batch: u32) -> Cost {
         let share = match self.curve.as_ref().and_then(|curve| curve.fixed_share(samples)) {
             Some(share) => share,
