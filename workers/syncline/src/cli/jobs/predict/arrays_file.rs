@@ -130,12 +130,21 @@ fn arrays(predicted: &Predicted<'_>) -> Vec<Array> {
         // -1 where scores are NaN.
         let classes = predicted.predicted.iter().map(|class| class.map_or(-1, i64::from));
         let bytes = classes.flat_map(i64::to_le_bytes).collect();
-        let shape = if each == 1 { Vec::new() } else { vec![each] };
+        let shape = shape_of_predicted(predicted, each);
         beside.push(Array { name: "predicted".to_owned(), element: "<i8", shape, bytes });
     }
     beside.retain(|array| all.iter().all(|output| output.name != array.name));
     all.extend(beside);
     all
+}
+
+/// That of the labels with which they are compared; without these that of the places for which there are scores of classes, as the
+/// pixels of an image are. `each`: how many there are for a sample.
+fn shape_of_predicted(predicted: &Predicted<'_>, each: usize) -> Vec<usize> {
+    let labels = predicted.label.iter().map(|label| &label.shape()[1..]);
+    let places = predicted.outputs.iter().filter_map(|output| output.shape.get(1..));
+    let shape = labels.chain(places).find(|shape| shape.iter().product::<usize>() == each);
+    shape.map_or_else(|| vec![each], <[usize]>::to_vec)
 }
 
 /// Source: numpy.org/doc/stable/reference/generated/numpy.lib.format.html, version 1.0.
@@ -210,5 +219,34 @@ mod tests {
         ];
         assert_eq!(read(&path), want);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn what_is_predicted_has_the_shape_of_the_labels_or_of_the_places_that_have_scores() {
+        let scores = |shape: &[usize]| Output {
+            name: "scores".into(),
+            shape: shape.to_vec(),
+            is_float32: true,
+            values: vec![0.5; shape.iter().product()],
+        };
+        let label = |shape: &'static [usize]| {
+            Some(TensorView::I64 { shape, data: &[0; 6][..shape.iter().product()] })
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // shape of a label, of the scores, predicted for a sample, shape
+            (label(&[1, 2, 3]),  scores(&[4, 2, 3]), 6, vec![2, 3]),
+            (None,               scores(&[4, 2, 3]), 6, vec![2, 3]),
+            (label(&[1, 1]),     scores(&[4]),       1, vec![1]),
+            (label(&[1]),        scores(&[4]),       1, vec![]),
+            (None,               scores(&[4]),       1, vec![]),
+            (None,               scores(&[6]),       6, vec![6]),
+        ];
+        for (label, scores, each, want) in cases {
+            let (outputs, classes) = ([scores], vec![Some(0); each]);
+            let one = Predicted { rows: &[0], outputs: &outputs, label, predicted: &classes };
+            let predicted = arrays(&one).into_iter().find(|array| array.name == "predicted").unwrap();
+            assert_eq!(predicted.shape, want);
+        }
     }
 }
