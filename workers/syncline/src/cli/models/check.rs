@@ -246,7 +246,7 @@ mod tests {
         let report = Report::of(&checked, &ModelProto::default());
         assert!(report.passed && report.zero_gradients == ["first.weight"]);
         let text = report.text();
-        assert!(text.contains("\nloss        1, of `scores`\n"), "{text}");
+        assert!(text.contains("\nloss        1.000000, of `scores`\n"), "{text}");
         assert!(text.contains("no gradient reaches first.weight on this batch"), "{text}");
         let verdict = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(verdict("first.weight").ends_with("no gradient") && verdict("last.weight").ends_with("ok"));
