@@ -240,6 +240,28 @@ async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_aga
     assert_eq!((number(&summary, "generation"), undone), (1, 0), "{summary:?}");
 }
 
+/// Of a job that trains, and of the same one when it is paused and a shard was killed and came back meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_that_is_asked_for_holds_what_is_trained_and_brings_it_back_when_it_is_paused() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("asked", "asp", EPOCH, |_| {})).await;
+    let trained = cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    let client = cluster.client();
+    assert_eq!(client.keep_checkpoint(&job).await.unwrap(), 0);
+    let kept = client.status(&job).await.unwrap().job;
+    assert!(kept.checkpoint_samples.unwrap() >= number(&trained, "samples_applied"), "{kept:?}");
+    client.pause(&job).await.unwrap();
+    cluster.until(&job, |s| number(s, "workers") == 0).await;
+    let number_of_last = client.keep_checkpoint(&job).await.unwrap();
+    kill_shard(&mut cluster, 1);
+    let back = cluster.until(&job, |s| number(s, "generation") == 2).await;
+    assert_eq!(number(&back, "samples_rolled_back"), 0, "{number_of_last}: {back:?}");
+    client.resume(&job).await.unwrap();
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH);
+    check_next_job_runs(&cluster, "next").await;
+}
+
 /// The first seconds of two jobs, of which one trains and the other is next.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_without_a_checkpoint_yet_begin_anew_when_their_killed_shard_is_there_again() {
