@@ -24,36 +24,18 @@ const SILENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ShardDirectory {
     async fn client(&self, index: ShardIndex) -> (u64, ShardConnections) {
-        let mut changed = self.changed.subscribe();
-        loop {
-            let client = self.lock().primary(index).map(|k| (k.hello.boot, k.client.clone()));
-            if let Some(client) = client {
-                return client;
-            }
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+        self.until(|known| known.primary(index).map(|k| (k.hello.boot, k.client.clone()))).await
     }
 
     /// Returns when another process serves the shard.
     async fn replaced(&self, index: ShardIndex, boot: u64) {
-        let mut changed = self.changed.subscribe();
-        while self.lock().primary(index).is_none_or(|now| now.hello.boot == boot) {
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+        let is_another = |now: &ShardEntry| now.hello.boot != boot;
+        self.until(|known| known.primary(index).is_some_and(is_another).then_some(())).await;
     }
 
     /// Returns when nobody serves the shard: it was never there, or is lost.
     pub(super) async fn vacant(&self, index: ShardIndex) {
-        let mut changed = self.changed.subscribe();
-        while self.lock().primary(index).is_some() {
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+        self.until(|known| known.primary(index).is_none().then_some(())).await;
     }
 
     /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may be repeated.

@@ -270,7 +270,10 @@ impl ShardDirectory {
 
     /// Addresses of all shards in order, if all are there.
     pub(super) fn addresses(&self) -> Option<Vec<String>> {
-        let known = self.lock();
+        self.addresses_in(&self.lock())
+    }
+
+    fn addresses_in(&self, known: &ShardSlots<ShardConnections>) -> Option<Vec<String>> {
         self.indices().map(|i| Some(known.primary(i)?.hello.address.clone())).collect()
     }
 
@@ -282,10 +285,16 @@ impl ShardDirectory {
 
     /// The addresses of all shards, once all are there.
     pub(super) async fn all_addresses(&self) -> Vec<String> {
+        self.until(|known| self.addresses_in(known)).await
+    }
+
+    /// Looks at who serves until there is what is looked for.
+    pub(super) async fn until<T>(&self, look: impl Fn(&ShardSlots<ShardConnections>) -> Option<T>) -> T {
         let mut changed = self.changed.subscribe();
         loop {
-            if let Some(addresses) = self.addresses() {
-                return addresses;
+            let found = look(&self.lock());
+            if let Some(found) = found {
+                return found;
             }
             if changed.changed().await.is_err() {
                 std::future::pending::<()>().await;
