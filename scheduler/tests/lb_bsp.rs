@@ -13,7 +13,8 @@ const BOUNDS: Bounds = Bounds { min: 1, max: u32::MAX };
 /// Time that a sample takes on a worker of speed 1.
 const US_PER_SAMPLE: f64 = 1_000.0;
 
-fn unit(state: &mut u64) -> f64 {
+/// Uniform between 0 and 1.
+pub fn unit(state: &mut u64) -> f64 {
     (splitmix64(state) >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -85,9 +85,9 @@ impl CurveFit {
             Cost::Proportional { .. } => None,
             // Where no larger batch took longer, too.
             Cost::Curve { flat_us, fixed_us, us_per_sample } => {
-                let share = fixed_us / (fixed_us + us_per_sample * batch);
-                let is_flat = fixed_us + us_per_sample * batch <= flat_us * (1.0 + 1e-9);
-                Some(if is_flat { MAX_FIXED_SHARE } else { share.clamp(0.0, MAX_FIXED_SHARE) })
+                let line_us = fixed_us + us_per_sample * batch;
+                let is_flat = line_us <= flat_us * (1.0 + 1e-9);
+                Some(if is_flat { MAX_FIXED_SHARE } else { (fixed_us / line_us).clamp(0.0, MAX_FIXED_SHARE) })
             }
         }
     }

@@ -124,9 +124,7 @@ impl Core {
         let there = self.describe_workers();
         for (_, _, id) in &order {
             let _handling = Handling(id);
-            let queued = self.jobs.get(id).is_some_and(|job| job.is_queued() && !job.state.paused);
-            let lost = lost.clone().filter(|_| queued);
-            let waits = lost.or_else(|| self.waits_for_workers(id, &there, &kept));
+            let waits = self.waits_for_workers(id, &there, &kept, lost.as_deref());
             if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
@@ -151,12 +149,19 @@ impl Core {
         of.and_then(|of| self.task_jobs.get(&of.job)).is_some_and(TaskJob::is_paused)
     }
 
-    /// Why a job has not begun, in words, given those on the workers that are `there`; `None` if it has all the workers
+    /// Why a job has not begun, in words, given those on the workers that are `there`, and on a shard that is `lost`; `None` if it has all the workers
     /// it needs.
-    fn waits_for_workers(&self, id: &JobId, there: &str, kept: &[KeptWorkers]) -> Option<String> {
+    fn waits_for_workers(
+        &self,
+        id: &JobId,
+        there: &str,
+        kept: &[KeptWorkers],
+        lost: Option<&str>,
+    ) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
             Phase::Queued if job.state.paused => return Some(waits_to_be_resumed(id)),
+            Phase::Queued if lost.is_some() => return lost.map(str::to_owned),
             Phase::Queued if self.is_held_back(id) => {
                 let graph = job.state.trains_for.as_ref().map(|of| of.job.to_string()).unwrap_or_default();
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));

@@ -24,12 +24,12 @@ fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl 
 }
 
 impl Client {
-    /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands: once at the beginning, then whenever that has
-    /// changed, the end included.
+    /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands: once at the beginning, then
+    /// whenever that has changed, the end included.
     ///
     /// # Errors
-    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there is no such job, E143 if the
-    /// engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
+    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there
+    /// is no such job, E143 if the engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
     pub async fn wait(
         &self,
         job: &JobId,

@@ -18,6 +18,7 @@ use super::table_file::{Beginning, File, records};
 const STEP_ROWS: u64 = 4_096;
 /// Numbers that are read before they are kept.
 const PENDING_NUMBERS: usize = STEP_BYTES / 8;
+
 /// What is wanted of a file.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::data) struct Wanted<'a> {
