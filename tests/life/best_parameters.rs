@@ -169,7 +169,8 @@ async fn the_best_parameters_outlive_engine_shard_worker_and_a_pause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
-    let cluster = Cluster::start(2, 2, "--slowdown 4").await;
+    // A shard that counted as lost on a busy machine would have the training go back to what is damaged here.
+    let cluster = Cluster::start_with(2, 2, "--slowdown 4", "--shard-silence-ms 60000").await;
     let evaluate = EvaluateSpec::every_epochs(1).keep_best().early_stopping(EarlyStopping::patience(60));
     let job = start(&cluster, ("flipped", "bsp"), |s| s.evaluate = Some(evaluate)).await;
     let is_kept =
