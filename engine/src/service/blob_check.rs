@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{
-            fake_shard::{EPOCH, lead, noted, start},
+            fake_shard::{EPOCH, Noted, lead, start},
             options::Limits,
         },
         store::RedisStore,
@@ -92,7 +92,7 @@ mod tests {
         let check = || context.check_blobs(vec!["a".to_owned()]);
         assert_eq!(check().await, Err(EngineFault::MissingShards { present: 0, expected: 1 }));
         let shard = start(u32::MAX, |_| ShardResponse::HasBlobs(vec![true])).await;
-        context.shards.announce(shard, EPOCH, noted).await;
+        context.shards.announce(shard, EPOCH, &Noted).await;
         let silent = check().await.unwrap_err();
         assert!(matches!(silent, EngineFault::SilentShard { shard: ShardIndex(0), .. }), "{silent}");
     }

@@ -136,7 +136,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::fake_shard::{EPOCH, control_with, noted, shard_control, start};
+    use crate::service::fake_shard::{EPOCH, Noted, control_with, shard_control, start};
     use syncline_rpc::{ShardHello, ShardRequest, ShardResponse};
 
     fn run() -> RunId {
@@ -170,7 +170,7 @@ mod tests {
         // Connections are made, and nobody answers: it may be silent for a moment, until it counts as lost.
         let hung = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = ShardHello::alone(ShardIndex(0), 1, hung.local_addr().unwrap().to_string(), 1);
-        control.shards.announce(silent, EPOCH, noted).await;
+        control.shards.announce(silent, EPOCH, &Noted).await;
         let run = run();
         let mut shared = std::pin::pin!(control.share_checkpoint(&run, 3));
         assert!(futures::poll!(shared.as_mut()).is_pending());
@@ -191,7 +191,7 @@ mod tests {
             ShardResponse::KeepCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
-        control.shards.announce(start(2, answer).await, EPOCH, noted).await;
+        control.shards.announce(start(2, answer).await, EPOCH, &Noted).await;
         assert_eq!(orders.recv().await, Some((run(), Vec::new(), u64::MAX)));
     }
 

@@ -27,10 +27,12 @@ use super::{
     lead::Lead,
     message::Message,
     queue::{DecisionInbox, decision_queue},
+    role_log::RoleLog,
     sessions::Sessions,
     shard_control::ShardControl,
     shards::ShardDirectory,
 };
+use crate::store::RoleNote;
 
 /// Longer than anything takes that a test waits for.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,9 +43,13 @@ pub(super) fn token() -> Token {
     "0123456789abcdef".repeat(4).parse().unwrap()
 }
 
-/// Redis has noted that a standby was let go.
-pub(super) async fn noted(_term: u64) -> bool {
-    true
+/// A Redis that notes everything.
+pub(super) struct Noted;
+
+impl RoleLog for Noted {
+    async fn note(&self, _shard: ShardIndex, _note: RoleNote) -> bool {
+        true
+    }
 }
 
 /// Starts a shard that closes its first `lost` connections after the greeting, and returns how it announces itself.
@@ -104,6 +110,6 @@ pub(super) async fn control_with(
     answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,
 ) -> (ShardControl, Inbox) {
     let (control, inbox) = shard_control();
-    control.shards.announce(start(lost, answer).await, EPOCH, noted).await;
+    control.shards.announce(start(lost, answer).await, EPOCH, &Noted).await;
     (control, inbox)
 }

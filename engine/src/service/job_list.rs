@@ -45,8 +45,9 @@ impl DecisionLoop {
         if count != Some(listed.len()) {
             self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
         }
-        for (shard, term) in self.lead.shards.all_let_go() {
-            self.retry_write("let a standby go", first, || store.note_let_go(shard, term, epoch)).await?;
+        for (shard, note) in self.lead.shards.role_notes().all() {
+            self.retry_write("note who serves a shard", first, || store.note_role(shard, note, epoch))
+                .await?;
         }
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
@@ -157,7 +158,7 @@ mod tests {
     use crate::{
         service::{
             expiry_clock::ExpiryClock,
-            fake_shard::{EPOCH, Inbox, lead, noted, start},
+            fake_shard::{EPOCH, Inbox, Noted, lead, start},
             message::Message,
         },
         store::{RedisStore, StoreError, keys::JobKeys},
@@ -332,10 +333,10 @@ mod tests {
         let role = Some(ReplicaRole::Primary { term: 7 });
         let alone = ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..hello };
         let shards = rig.decisions.lead.shards.clone();
-        shards.announce(alone, EPOCH, noted).await;
+        shards.announce(alone, EPOCH, &Noted).await;
         rig.decisions.listed_at -= 2 * RELIST_INTERVAL;
         rig.decisions.relist_jobs().await.unwrap();
-        let noted = rig.decisions.store.let_go(shards.indices()).await.unwrap();
+        let noted = rig.decisions.store.role_notes(shards.indices()).await.unwrap().let_go;
         assert_eq!(noted, [(ShardIndex(0), 8)].into());
     }
 

@@ -159,8 +159,8 @@ impl Leadership {
     /// Loads the jobs and runs the decision loop to its end.
     async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
-        let let_go = self.store.let_go(self.shards.indices()).await?;
-        self.shards.forget_all(epoch, let_go);
+        let notes = self.store.role_notes(self.shards.indices()).await?;
+        self.shards.forget_all(epoch, notes);
         let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let last_ms = store.last_clock_ms().await?;

@@ -6,7 +6,9 @@ use syncline_scheduler::{core::Input, ids::Incarnation};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::{context::ServiceContext, lead::Lead, options::Limits, worker_status::WorkerStatus};
+use super::{
+    context::ServiceContext, lead::Lead, options::Limits, role_log::RedisRoleLog, worker_status::WorkerStatus,
+};
 use crate::store::keys;
 
 /// Time between two checks.
@@ -63,9 +65,10 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
 /// Lets standbys serve instead of shards that are silent, and counts as lost what is silent for longer.
 fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
     for index in context.shards.failovers_due(context.limits.shard_silence) {
-        let (shards, lead) = (context.shards.clone(), lead.clone());
+        let (context, lead) = (context.clone(), lead.clone());
         tokio::spawn(async move {
-            if let Some(address) = shards.promote(index, lead.epoch).await {
+            let log = RedisRoleLog { store: &context.store, lead: &lead };
+            if let Some(address) = context.shards.promote(index, lead.epoch, &log).await {
                 lead.control.shard_taken_over(index, address);
             }
         });

@@ -41,6 +41,7 @@ mod order_log;
 mod outbox;
 mod poll;
 mod queue;
+mod role_log;
 mod run;
 mod run_work;
 mod sessions;

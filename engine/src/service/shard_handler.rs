@@ -1,17 +1,11 @@
 //! Answers the announcements of shards.
 
-use std::time::Duration;
-
 use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
-use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+use syncline_scheduler::ids::EngineEpoch;
 use tarpc::context::Context;
-use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{context::ServiceContext, lead::Lead, shards::Announcement};
-
-/// How long Redis may take to note that a standby is let go: the shard waits three seconds for its answer.
-const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
+use super::{context::ServiceContext, lead::Lead, role_log::RedisRoleLog, shards::Announcement};
 
 /// The orders of an engine that may not decide now: all stays as it is.
 fn stays(epoch: EngineEpoch, present: Option<ReplicaRole>) -> ShardOrders {
@@ -48,7 +42,8 @@ impl ShardHandler {
     /// What a process is to do that announces itself.
     async fn decide(&self, lead: &Lead, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let (index, address, present, epoch) = (hello.index, hello.address.clone(), hello.role, lead.epoch);
-        match self.context.shards.announce(hello, epoch, |term| self.note_let_go(lead, index, term)).await {
+        let log = RedisRoleLog { store: &self.context.store, lead };
+        match self.context.shards.announce(hello, epoch, &log).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
                     lead.control.shard_taken_over(index, by);
@@ -72,28 +67,15 @@ impl ShardHandler {
             }
         }
     }
-
-    /// Notes in Redis that the primary of a shard goes on without the standby of this term; false if Redis does not say that
-    /// this engine leads.
-    async fn note_let_go(&self, lead: &Lead, shard: ShardIndex, term: u64) -> bool {
-        if lead.store_outage.cause().is_some() {
-            return false;
-        }
-        let noted = timeout(NOTE_TIMEOUT, self.context.store.note_let_go(shard, term, lead.epoch)).await;
-        let done = matches!(noted, Ok(Ok(true)));
-        if !done {
-            warn!(%shard, term, ?noted, "a shard cannot go on without its standby yet");
-        }
-        done
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use syncline_kit::{RedisOptions, RedisServer};
     use syncline_rpc::ShardResponse;
+    use syncline_scheduler::ids::ShardIndex;
     use tokio::sync::watch;
 
     use super::*;
@@ -102,7 +84,7 @@ mod tests {
             fake_shard::{EPOCH, lead, start},
             options::Limits,
         },
-        store::RedisStore,
+        store::{RedisStore, RoleNote},
     };
 
     /// The handler of an engine that leads shard 0, and its Redis server.
@@ -143,19 +125,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (handler, lead, _redis) = handler(&dir).await;
         let store = handler.context.store.clone();
-        let let_go = || store.let_go(lead.shards.indices());
+        let let_go = async || store.role_notes(lead.shards.indices()).await.unwrap().let_go;
         let hello = alone().await;
         handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
-        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into());
-        assert!(store.note_let_go(ShardIndex(0), 6, EPOCH).await.unwrap());
-        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into(), "the last one counts");
+        assert_eq!(let_go().await, [(ShardIndex(0), 8)].into());
+        assert!(store.note_role(ShardIndex(0), RoleNote::LetGo(6), EPOCH).await.unwrap());
+        assert_eq!(let_go().await, [(ShardIndex(0), 8)].into(), "the last one counts");
         // Terms are as large in a cluster of our time.
         let late = (1_795_000_000_000 << 20) + 1;
         for term in [late, late + 1, late] {
-            assert!(store.note_let_go(ShardIndex(1), term, EPOCH).await.unwrap());
+            assert!(store.note_role(ShardIndex(1), RoleNote::LetGo(term), EPOCH).await.unwrap());
         }
-        let noted = store.let_go([1, 2].map(ShardIndex).into_iter()).await.unwrap();
-        assert_eq!(noted, [(ShardIndex(1), late + 1)].into());
+        let noted = store.role_notes([1, 2].map(ShardIndex).into_iter()).await.unwrap();
+        assert_eq!(noted.let_go, [(ShardIndex(1), late + 1)].into());
         let next = store
             .take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1", Default::default())
             .await
@@ -164,6 +146,6 @@ mod tests {
         let later = ShardHello { lost: Some(9), follower: Some(9), ..hello };
         let orders = handler.announce(Context::current(), later).await.unwrap();
         assert!(orders.lead_expired);
-        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into());
+        assert_eq!(let_go().await, [(ShardIndex(0), 8)].into());
     }
 }

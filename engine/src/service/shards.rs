@@ -1,7 +1,7 @@
 //! The parameter shards as the engine reaches them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,7 +17,11 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{sync::watch, time::timeout};
 use tracing::warn;
 
-use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
+use super::{
+    role_log::RoleLog,
+    shard_slots::{Decision, ReplicaProcess, ShardSlots},
+};
+use crate::store::{RoleNote, RoleNotes};
 
 /// A shard that announced itself.
 pub(super) type ShardEntry = ReplicaProcess<ShardConnections>;
@@ -37,7 +41,7 @@ pub(super) enum Announcement {
     Accepted { role: ReplicaRole, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
-    /// It would go on without the one that follows it, and Redis has not said that this engine leads.
+    /// All stays as it is: Redis has not said that this engine leads, or a process that has taken over is waited for.
     Unconfirmed,
 }
 
@@ -67,7 +71,7 @@ const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
-        let slots = ShardSlots::new(EngineEpoch(0), BTreeMap::new(), count, Instant::now());
+        let slots = ShardSlots::new(EngineEpoch(0), RoleNotes::default(), count, Instant::now());
         let known = Arc::new(Mutex::new(slots));
         Self {
             count,
@@ -104,15 +108,15 @@ impl ShardDirectory {
     }
 
     /// Records a sign of life of a process, and decides what it is to do. The process that serves an index stays as long as
-    /// it answers. `note_let_go` notes for good that a primary goes on without the standby of a term; false: it could not.
+    /// it answers.
     ///
     /// # Panics
     /// If there is no such shard: who announces one is refused before.
-    pub(super) async fn announce<F: Future<Output = bool>>(
+    pub(super) async fn announce(
         &self,
         hello: ShardHello,
         epoch: EngineEpoch,
-        note_let_go: impl Fn(u64) -> F,
+        log: &impl RoleLog,
     ) -> Announcement {
         let index = hello.index;
         let decide = |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello));
@@ -131,13 +135,25 @@ impl ShardDirectory {
                 Decision::Taken(address) => return Announcement::Taken(address),
                 Decision::AskPrimary => primary_answers = Some(self.primary_answers(index, epoch).await),
                 // The standby may just be let serve.
-                Decision::LetGo(_) if alone.is_none() => alone = Some(self.deciding(index).lock().await),
-                Decision::LetGo(term) => match note_let_go(term).await {
-                    true => self.lock().let_go(index, term),
+                Decision::LetGo(_) | Decision::TakeBack if alone.is_none() => {
+                    alone = Some(self.deciding(index).lock().await);
+                }
+                Decision::LetGo(term) => match log.note(index, RoleNote::LetGo(term)).await {
+                    true => self.lock().noted(index, RoleNote::LetGo(term)),
                     false => return Announcement::Unconfirmed,
                 },
+                Decision::Overtaken => return Announcement::Unconfirmed,
+                Decision::TakeBack => {
+                    let term = self.lock().next_term();
+                    if !log.note(index, RoleNote::TakenOver(term)).await {
+                        return Announcement::Unconfirmed;
+                    }
+                    let address = &hello.address;
+                    warn!(shard = %index, address, term, "a process that another took over from serves again: that one was awaited in vain");
+                    self.lock().taken_back(&hello, term);
+                }
                 Decision::PromoteStandby => {
-                    match self.promote_alone(index, epoch).await {
+                    match self.promote_alone(index, epoch, log).await {
                         Some(address) => taken_over = Some(address),
                         None if failed == MAX_PROMOTIONS => {
                             let role = ReplicaRole::Undecided;
@@ -169,13 +185,28 @@ impl ShardDirectory {
     }
 
     /// Lets the standby of a shard serve it, unless that is being decided just now. Its address, if it does.
-    pub(super) async fn promote(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
+    pub(super) async fn promote(
+        &self,
+        index: ShardIndex,
+        epoch: EngineEpoch,
+        log: &impl RoleLog,
+    ) -> Option<String> {
         let _alone = self.deciding(index).try_lock().ok()?;
-        self.promote_alone(index, epoch).await
+        self.promote_alone(index, epoch, log).await
     }
 
-    async fn promote_alone(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
+    async fn promote_alone(
+        &self,
+        index: ShardIndex,
+        epoch: EngineEpoch,
+        log: &impl RoleLog,
+    ) -> Option<String> {
         let (standby, term) = self.lock().candidate(index)?;
+        // First of all: an engine that leads by then may let the primary go on alone, unless it knows.
+        if !log.note(index, RoleNote::TakenOver(term)).await {
+            return None;
+        }
+        self.lock().noted(index, RoleNote::TakenOver(term));
         let asked = standby
             .client
             .orders
@@ -236,15 +267,14 @@ impl ShardDirectory {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// Of each shard that has gone on without a standby, the term of the last one.
-    pub(super) fn all_let_go(&self) -> BTreeMap<ShardIndex, u64> {
-        self.lock().all_let_go()
+    /// What Redis has to know of who served.
+    pub(super) fn role_notes(&self) -> RoleNotes {
+        self.lock().notes()
     }
 
-    /// Forgets all: they announced themselves in an earlier epoch. Standbys of the terms in `let_go`, or earlier ones, have
-    /// nothing of what their shard has.
-    pub(super) fn forget_all(&self, epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) {
-        *self.lock() = ShardSlots::new(epoch, let_go, self.count, Instant::now());
+    /// Forgets all: they announced themselves in an earlier epoch, of which there are these notes.
+    pub(super) fn forget_all(&self, epoch: EngineEpoch, notes: RoleNotes) {
+        *self.lock() = ShardSlots::new(epoch, notes, self.count, Instant::now());
     }
 
     /// Those that serve.
@@ -306,12 +336,12 @@ impl ShardDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::fake_shard::{EPOCH, noted, start, token};
+    use crate::service::fake_shard::{EPOCH, Noted, start, token};
     use syncline_rpc::ShardResponse;
 
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
-        match directory.announce(hello, EPOCH, noted).await {
+        match directory.announce(hello, EPOCH, &Noted).await {
             Announcement::Accepted { role: ReplicaRole::Primary { .. }, peer: None, new, .. } => new,
             other => panic!("{other:?}"),
         }
@@ -327,7 +357,7 @@ mod tests {
         assert!(serves_anew(&directory, first.clone()).await, "nobody answers there");
         assert!(!serves_anew(&directory, first.clone()).await, "known");
         let taken = Announcement::Taken(first.address.clone());
-        assert_eq!(directory.announce(second, EPOCH, noted).await, taken);
+        assert_eq!(directory.announce(second, EPOCH, &Noted).await, taken);
         let restarted = ShardHello { boot: 2, ..first };
         assert!(serves_anew(&directory, restarted).await, "at the same address");
     }

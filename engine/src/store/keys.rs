@@ -2,7 +2,8 @@
 
 use syncline_scheduler::ids::{Incarnation, JobId, ShardIndex};
 
-/// Hash: which engine is active. Fields `instance`, `epoch`, `until_ms`, `address`, and [`let_go`] of shards.
+/// Hash: which engine is active. Fields `instance`, `epoch`, `until_ms`, `address`, [`let_go`] and
+/// [`taken_over`] of shards.
 pub const ENGINE: &str = "syncline:engine";
 /// Sorted set: job ids by the time they were submitted.
 pub const JOBS: &str = "syncline:jobs";
@@ -139,6 +140,11 @@ pub fn probe(number: u64) -> String {
 /// Field of [`ENGINE`]: the last term of a process that followed the shard and was let go. What it has is old.
 pub fn let_go(shard: ShardIndex) -> String {
     format!("let_go_{shard}")
+}
+
+/// Field of [`ENGINE`]: the last term under which a process took the shard over. What served it before has an older state.
+pub fn taken_over(shard: ShardIndex) -> String {
+    format!("taken_over_{shard}")
 }
 
 /// Hash with expiry: a live shard.

@@ -14,9 +14,9 @@ mod graph_texts;
 mod job_list;
 pub mod keys;
 mod leadership;
-mod let_go;
 mod redis_store;
 mod registry;
+mod role_notes;
 mod stored_job;
 mod streams;
 
@@ -28,3 +28,4 @@ pub use error::StoreError;
 pub use job_list::Expiry;
 pub use leadership::{LeaderAt, OwnLease, SeenLease};
 pub use redis_store::{Committed, RedisStore};
+pub use role_notes::{RoleNote, RoleNotes};

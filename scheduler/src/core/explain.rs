@@ -275,7 +275,7 @@ impl Job {
             TaskId::Barrier(n) if self.supersteps.contains_key(&n) => {
                 explained("planned", self.barrier_waits(n, now_us))
             }
-            TaskId::Clock(clock) => match self.clocks.lowest() {
+            TaskId::Clock(clock) if self.waits_for_clocks() => match self.clocks.lowest() {
                 Some(low) if low >= clock => explained("done", forgotten),
                 _ => explained("planned", self.clock_waits(clock)),
             },
@@ -292,6 +292,12 @@ impl Job {
             }
             _ => None,
         }
+    }
+
+    /// Whether its policy has workers wait for clocks that others reach; none of the other policies has such tasks.
+    fn waits_for_clocks(&self) -> bool {
+        let policy = self.state.policy.as_dyn();
+        self.members.keys().any(|&worker| policy.gate(worker, &self.clocks).behind.is_some())
     }
 
     fn not_granted(&self, worker: Incarnation, seq: u64) -> String {

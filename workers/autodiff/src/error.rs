@@ -286,6 +286,7 @@ impl AutodiffError {
             Self::AllLeftAlone { .. } => Some(
                 "`train` names weights that are to be trained all the same; `syncline model show` lists all",
             ),
+            Self::LossOption { .. } => Some("docs/models.md lists the losses, each with its options"),
             Self::NoParameters => Some("export the model with its weights, as model.float()"),
             Self::AllFrozen { .. } => {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")

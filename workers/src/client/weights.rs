@@ -37,13 +37,19 @@ pub enum FetchError {
     /// No shard gave the model, the snapshot, or a part of the checkpoint.
     #[error(transparent)]
     Shard(#[from] PsError),
-    /// Nothing was written yet, or the job ended before there were weights.
-    #[error("[E246] job {job} has no snapshot{because}")]
+    /// Nothing was written yet.
+    #[error("[E246] job {job} has no snapshot yet: it is not over")]
+    NoSnapshotYet {
+        /// Id of the job.
+        job: JobId,
+    },
+    /// The job ended before there were weights.
+    #[error("[E246] job {job} has no snapshot, and is {outcome}")]
     NoSnapshot {
         /// Id of the job.
         job: JobId,
-        /// How the job ended, a comma in front; empty if it has not.
-        because: String,
+        /// How the job ended.
+        outcome: String,
     },
     /// The job is over, and its last weights are not written yet: the disk of the first shard may be full.
     #[error("[E246] job {job} has no snapshot: its last weights are not written yet{because}")]
@@ -80,7 +86,10 @@ impl FetchError {
         FaultCode::new(match self {
             Self::Engine(source) => return source.code(),
             Self::Shard(source) => source.code(),
-            Self::NoSnapshot { .. } | Self::WeightsPending { .. } | Self::WeightsLost { .. } => "E246",
+            Self::NoSnapshotYet { .. }
+            | Self::NoSnapshot { .. }
+            | Self::WeightsPending { .. }
+            | Self::WeightsLost { .. } => "E246",
             Self::Export(source) => source.code(),
             Self::Write { .. } => "E244",
         })
@@ -91,8 +100,8 @@ impl FetchError {
         let hint = match self {
             Self::Engine(error) => return error.hint(),
             Self::Shard(error) => return error.hint(),
-            Self::NoSnapshot { because, .. } if because.is_empty() => {
-                "wait until it is over, or give its graph a node `do = \"snapshot\"`".to_owned()
+            Self::NoSnapshotYet { .. } => {
+                "wait until it is over; a node `do = \"snapshot\"` in its graph writes one as soon as its training is".to_owned()
             }
             Self::NoSnapshot { job, .. } => {
                 format!(
@@ -265,8 +274,10 @@ fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
     if let Some(reason) = status.weights_lost.clone() {
         return FetchError::WeightsLost { job: job.clone(), reason };
     }
-    let because = status.outcome().map(|outcome| format!(", and is {outcome}")).unwrap_or_default();
-    FetchError::NoSnapshot { job: job.clone(), because }
+    match status.outcome() {
+        Some(outcome) => FetchError::NoSnapshot { job: job.clone(), outcome },
+        None => FetchError::NoSnapshotYet { job: job.clone() },
+    }
 }
 
 /// What helps where the last weights of a job are lost.

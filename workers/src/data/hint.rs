@@ -67,6 +67,9 @@ impl DataError {
                 "round it, or export the model with a float input; integers are read from tables and other floats up to 16777215: larger ones come from \
                  arrays of integers, `npz` or `safetensors`",
             ),
+            Self::LabelOutOfRange { found, classes, .. } if *found == classes.to_string() => Some(
+                "classes count from 0: where labels count from 1, subtract 1 from each; else the model needs an output for each class",
+            ),
             Self::LabelOutOfRange { column: Some(_), .. } => Some(
                 "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \
                  count from 0, and the loss option `ignore_index` names one label that counts nothing, such as -100",
@@ -76,7 +79,7 @@ impl DataError {
                  that counts nothing, such as -100",
             ),
             Self::UnfitLabel { .. } => Some(
-                "labels are numbers in every line, or texts in every line; those of test, validation and other files are among the texts of the \
+                "labels are numbers in every line, or strings in every line; those of test, validation and other files are among those of the \
                  training file",
             ),
             Self::TooManyTexts { .. } => Some(

@@ -63,7 +63,7 @@ impl PredictError {
                  missing, `--by-place` to take them in the order of the job's data"
                     .to_owned(),
             ),
-            Self::Data(error) => error.hint(),
+            Self::Data(error) => error.hint().or_else(|| Some("correct the file that the text names".to_owned())),
             Self::Backend(error) => error.hint(),
             Self::Weights(error) => error.hint(),
             Self::OtherFiles { .. } => {

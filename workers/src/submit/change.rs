@@ -129,6 +129,13 @@ impl FieldChange {
         SubmitError::Change { change: self.text.clone(), cause: cause.into(), is_misshapen: true }
     }
 
+    /// What TOML's reader says, without the place if that lies outside of the value: the key says it, and the reader leaves out fields
+    /// that name a kind, such as `forward`.
+    pub(super) fn without_other_place(&self, said: &str) -> String {
+        let Some((what, place)) = said.rsplit_once("\nin `") else { return said.to_owned() };
+        if place.starts_with(&self.keys.join(".")) { said.to_owned() } else { what.trim_end().to_owned() }
+    }
+
     /// Why there is no such field, or none that takes the value.
     pub(super) fn not_taken(&self, cause: String) -> SubmitError {
         SubmitError::Change { change: self.text.clone(), cause, is_misshapen: false }

@@ -97,7 +97,7 @@ impl JobFile {
             // Without the line of a text that nobody has written.
             let mut error = error.clone();
             error.set_input(None);
-            change.not_taken(in_plain_words(error.to_string().trim_end()))
+            change.not_taken(in_plain_words(&change.without_other_place(error.to_string().trim_end())))
         };
         // As text: a second reader, of values, would be a hundredth of the program.
         let read_again = |written: &toml::Table| toml::from_str::<Self>(&written.to_string());
@@ -153,6 +153,10 @@ fn in_plain_words(message: &str) -> String {
         ("expected u64", "expected a whole number from 0"),
         ("expected i64", "expected a whole number"),
         ("expected f32", "expected a number"),
+        (
+            "wanted exactly 1 element, more than 1 element",
+            "it is of one kind, and this makes two: give it as a whole, { KIND = ... }",
+        ),
     ];
     with_suggestion(&words.iter().fold(message.to_owned(), |message, (ty, words)| message.replace(ty, words)))
 }
@@ -338,13 +342,17 @@ mod tests {
             ("settings.batch=many",   "expected a whole number from 0 to 4294967295"),
             ("settings.policy=bps",   "[E003] `bps` is not a policy"),
             ("settings.lr=0.1",       "did you mean `learning_rate`?"),
+            ("data.source.idx=1",     "give it as a whole, { KIND = ... }"),
         ];
         for (change, want) in cases {
             let error = load(&["settings.epochs=2", change]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("[E369] `{change}` cannot be set: ")), "{error}");
             assert!(error.contains(want), "{error}");
             assert!(error.matches("[E003]").count() <= 1, "{error}");
+            assert!(!error.contains("in `"), "the change says where: {error}");
         }
+        let error = load(&["data={source={csv={path='a.csv',headr=1}}}"]).unwrap_err().to_string();
+        assert!(error.contains("headr") && error.contains("in `data"), "{error}");
         // What looks like a number may be a name.
         assert_eq!(load(&["id=2024"]).unwrap().id, "2024");
         let error = load(&["settings.learning_rate=1e308"]).unwrap_err().to_string();

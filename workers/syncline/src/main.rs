@@ -12,7 +12,7 @@ mod cli;
 
 /// Trains models on many machines, without waiting for the slow ones.
 ///
-/// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis, 5 internal, 130 stopped by Ctrl-C or SIGTERM.
+/// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis, 5 anything else, 130 stopped by Ctrl-C or SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "syncline", version)]
 struct Line {

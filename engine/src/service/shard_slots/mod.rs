@@ -8,6 +8,7 @@
 //! | is of a shard whose primary is silent, and is not that one come back | undecided, until that one counts as lost: it may have more |
 //! | followed when it was stopped, and nobody serves | a standby that waits for the primary, for a while |
 //! | comes second, where shards have two processes | the standby |
+//! | served before another took over that is away | left as it is, until that one comes or has been awaited for long |
 //! | comes beyond these, and the standby is still there a moment later | refused |
 
 mod judging;
@@ -24,6 +25,7 @@ use std::{
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
+use crate::store::{RoleNote, RoleNotes};
 use judging::RoleDecision;
 pub(super) use replica_process::{NoAnswer, ReplicaProcess, Unanswered};
 use slot::Slot;
@@ -42,6 +44,9 @@ const STANDBY_GONE_AFTER: Duration = Duration::from_secs(6);
 /// How long a new engine waits for the other process of a shard before the one that is there serves: it may have less, or a new
 /// disk and nothing.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
+/// How long a process that was overtaken waits for the one that took over. That one may be cut off and serve others, or have died
+/// before it served; then this one has most, and jobs that have lost something go back to their checkpoints.
+const OVERTAKER_PATIENCE: Duration = Duration::from_secs(30);
 /// One part in so many of the silence after which a shard counts as lost.
 const LAST_MOMENT: u32 = 10;
 /// Numbers of terms that one epoch has.
@@ -60,6 +65,10 @@ pub(super) enum Decision {
     /// The primary has a standby of this term and is to go on without it. Redis must know that first, and that this engine
     /// leads: another one might let that standby serve.
     LetGo(u64),
+    /// Another process has taken over from this one, or may have, and is waited for: nothing is decided.
+    Overtaken,
+    /// It was waited for in vain: this process takes over in its turn. Redis must know that first.
+    TakeBack,
     /// The standby must serve first: it has what this process lacks.
     PromoteStandby,
     /// Another process, at this address, is what this one would be.
@@ -70,8 +79,8 @@ pub(super) enum Decision {
 #[derive(Debug)]
 pub(super) struct ShardSlots<C> {
     slots: BTreeMap<ShardIndex, Slot<C>>,
-    /// Terms of standbys that were let go before this epoch.
-    let_go: BTreeMap<ShardIndex, u64>,
+    /// What was noted before this epoch.
+    notes: RoleNotes,
     next_term: u64,
     /// When the epoch began, and the shards that nobody has served in it so far.
     begun: Instant,
@@ -79,16 +88,11 @@ pub(super) struct ShardSlots<C> {
 }
 
 impl<C: Clone> ShardSlots<C> {
-    /// None is known, at the beginning of an epoch, but how many there are and which standbys were let go before it.
-    pub(super) fn new(
-        epoch: EngineEpoch,
-        let_go: BTreeMap<ShardIndex, u64>,
-        count: u32,
-        now: Instant,
-    ) -> Self {
+    /// None is known, at the beginning of an epoch, but how many there are and what was noted of them before it.
+    pub(super) fn new(epoch: EngineEpoch, notes: RoleNotes, count: u32, now: Instant) -> Self {
         let next_term = epoch.0.saturating_mul(TERMS_PER_EPOCH);
         let unserved = (0..count).map(ShardIndex).collect();
-        Self { slots: BTreeMap::new(), let_go, next_term, begun: now, unserved }
+        Self { slots: BTreeMap::new(), notes, next_term, begun: now, unserved }
     }
 
     /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
@@ -99,12 +103,15 @@ impl<C: Clone> ShardSlots<C> {
         now: Instant,
         client: impl FnOnce() -> C,
     ) -> Decision {
-        let Self { slots, let_go, next_term, unserved, .. } = self;
+        let Self { slots, notes, next_term, unserved, .. } = self;
         let slot = slots.entry(hello.index).or_insert_with(|| Slot {
             primary: None,
             standby: None,
             second_was: None,
-            let_go: let_go.get(&hello.index).copied(),
+            let_go: notes.let_go.get(&hello.index).copied(),
+            taken_over: notes.taken_over.get(&hello.index).copied(),
+            overtaker_awaited_until: None,
+            taken_back: None,
             told: None,
             letting_go: None,
             vacant_since: now,
@@ -126,14 +133,10 @@ impl<C: Clone> ShardSlots<C> {
         };
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
-                if let Some(follower) = slot.lets_go(hello, now) {
-                    slot.letting_go = Some(follower);
-                    return Decision::LetGo(follower);
+                if let Some(first) = slot.before_it_serves(hello, now) {
+                    return first;
                 }
-                slot.serves(enter(match hello.role {
-                    Some(ReplicaRole::Primary { term }) => term,
-                    _ => new_term(),
-                }));
+                slot.serves(enter(slot.serves_under(hello).unwrap_or_else(&mut new_term)));
                 let of_another = slot.standby.iter_mut().filter(|s| Some(s.term) != hello.follower);
                 of_another.for_each(|standby| standby.begin_anew(new_term()));
                 slot.undecided.clear();
@@ -162,17 +165,37 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
-    /// Redis knows that the primary of a shard goes on without the standby of this term.
-    pub(super) fn let_go(&mut self, index: ShardIndex, term: u64) {
-        if let Some(slot) = self.slots.get_mut(&index) {
-            slot.let_go = slot.let_go.max(Some(term));
+    /// Redis knows this of a shard.
+    pub(super) fn noted(&mut self, index: ShardIndex, note: RoleNote) {
+        let Some(slot) = self.slots.get_mut(&index) else { return };
+        match note {
+            RoleNote::LetGo(term) => slot.let_go = slot.let_go.max(Some(term)),
+            RoleNote::TakenOver(term) => slot.taken_over = slot.taken_over.max(Some(term)),
         }
     }
 
-    /// Of each shard that has gone on without a standby, the term of the last one.
-    pub(super) fn all_let_go(&self) -> BTreeMap<ShardIndex, u64> {
-        let now = self.slots.iter().filter_map(|(index, slot)| Some((*index, slot.let_go?)));
-        self.let_go.clone().into_iter().chain(now).collect()
+    /// A process that waited in vain for the one that took over from it serves from now on under this term, as Redis knows.
+    pub(super) fn taken_back(&mut self, hello: &ShardHello, term: u64) {
+        self.noted(hello.index, RoleNote::TakenOver(term));
+        let Some(slot) = self.slots.get_mut(&hello.index) else { return };
+        slot.taken_back = Some((hello.boot, term));
+        slot.primary.iter_mut().filter(|primary| primary.is(hello)).for_each(|primary| primary.term = term);
+    }
+
+    /// A term that is later than all before.
+    pub(super) fn next_term(&mut self) -> u64 {
+        self.next_term += 1;
+        self.next_term
+    }
+
+    /// What Redis has to know of all shards.
+    pub(super) fn notes(&self) -> RoleNotes {
+        let mut notes = self.notes.clone();
+        for (index, slot) in &self.slots {
+            notes.let_go.extend(slot.let_go.map(|term| (*index, term)));
+            notes.taken_over.extend(slot.taken_over.map(|term| (*index, term)));
+        }
+        notes
     }
 
     /// Takes note that a process lives, and decides nothing.
@@ -238,8 +261,7 @@ impl<C: Clone> ShardSlots<C> {
     /// The standby of a shard, and the term under which it would serve.
     pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(ReplicaProcess<C>, u64)> {
         let standby = self.slots.get(&index)?.standby.clone()?;
-        self.next_term += 1;
-        Some((standby, self.next_term))
+        Some((standby, self.next_term()))
     }
 
     /// A standby serves from now on.
@@ -260,6 +282,9 @@ impl<C: Clone> ShardSlots<C> {
         };
         if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
             slot.standby.take_if(is_over);
+            if !follows {
+                slot.overtaker_awaited_until = Some(now);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 
-use super::{Decision, ReplicaProcess};
+use super::{Decision, OVERTAKER_PATIENCE, ReplicaProcess};
 
 /// The processes of one shard.
 #[derive(Debug)]
@@ -15,6 +15,13 @@ pub(super) struct Slot<C> {
     pub(super) second_was: Option<String>,
     /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
     pub(super) let_go: Option<u64>,
+    /// The last term under which a process took over, or is about to, as Redis knows: what served before has an older state, or cannot
+    /// know that it has not.
+    pub(super) taken_over: Option<u64>,
+    /// Until when the process that served before waits for the one that took over.
+    pub(super) overtaker_awaited_until: Option<Instant>,
+    /// The process, by its start, for which that one was awaited in vain, and the term under which it serves.
+    pub(super) taken_back: Option<(u64, u64)>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
     pub(super) told: Option<Option<u64>>,
     /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
@@ -30,6 +37,7 @@ impl<C> Slot<C> {
     pub(super) fn serves(&mut self, primary: ReplicaProcess<C>) {
         let address = primary.hello.address.clone();
         let before = self.primary.replace(primary).map(|before| before.hello.address);
+        self.overtaker_awaited_until = None;
         self.second_was = before.filter(|before| *before != address).or(self.second_was.take());
     }
 
@@ -38,9 +46,8 @@ impl<C> Slot<C> {
         let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
         if let Some(primary) = self.primary.as_mut().filter(same) {
             (primary.hello, primary.seen) = (hello.clone(), now);
-            if let Some(follower) = self.lets_go(hello, now) {
-                self.letting_go = Some(follower);
-                return Some(Decision::LetGo(follower));
+            if let Some(first) = self.before_it_serves(hello, now) {
+                return Some(first);
             }
             let is_let_go = |term| hello.lost == Some(term) || self.let_go >= Some(term);
             self.standby.take_if(|standby| is_let_go(standby.term) || standby.is_gone(now));
@@ -71,12 +78,43 @@ impl<C> Slot<C> {
         self.let_go < Some(term) && self.told.is_none_or(|told| told == Some(term))
     }
 
-    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
-    pub(super) fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
+    /// What Redis must know, or who must be waited for, before this process serves on or begins to.
+    pub(super) fn before_it_serves(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
+        if self.is_overtaken(hello, now) {
+            let until = *self.overtaker_awaited_until.get_or_insert(now + OVERTAKER_PATIENCE);
+            return Some(if now < until { Decision::Overtaken } else { Decision::TakeBack });
+        }
+        let follower = self.lets_go(hello, now)?;
+        self.letting_go = Some(follower);
+        Some(Decision::LetGo(follower))
+    }
+
+    /// Whether another process has taken over from this primary, or may have: an engine that let it do so may not have heard that it did.
+    /// As long as that one follows, it has not.
+    fn is_overtaken(&self, hello: &ShardHello, now: Instant) -> bool {
+        let is_followed = hello.follower.is_some() && self.follower(hello, now) == hello.follower;
+        self.serves_under(hello).is_some_and(|term| self.taken_over > Some(term)) && !is_followed
+    }
+
+    /// The term under which this process serves, if it says that it does.
+    pub(super) fn serves_under(&self, hello: &ShardHello) -> Option<u64> {
+        let Some(ReplicaRole::Primary { term }) = hello.role else { return None };
+        // It may not have heard yet that its term is a later one.
+        let taken_back = self.taken_back.filter(|(boot, _)| *boot == hello.boot);
+        Some(taken_back.map_or(term, |(_, later)| later.max(term)))
+    }
+
+    /// The term of the standby that follows this primary, and stays.
+    fn follower(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
         let stays =
             |standby: &&ReplicaProcess<C>| !standby.is_gone(now) && self.letting_go != Some(standby.term);
         let present = self.standby.as_ref().filter(stays);
-        let has = present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
+        present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term))
+    }
+
+    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
+    pub(super) fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
+        let has = self.follower(hello, now);
         hello
             .lost
             .or(hello.follower)

@@ -1,6 +1,7 @@
 //! Processes of a shard that come, go and come back, one table or sequence each.
 
 mod letting_go;
+mod overtaken;
 mod roles;
 mod silence;
 mod vacancy;
@@ -18,7 +19,7 @@ struct Shard {
 impl Shard {
     fn new() -> Self {
         let now = Instant::now();
-        Self { slots: ShardSlots::new(EPOCH, BTreeMap::new(), 2, now), now }
+        Self { slots: ShardSlots::new(EPOCH, RoleNotes::default(), 2, now), now }
     }
 
     /// Announces a process, of which the primary says so if it is asked.
@@ -39,6 +40,8 @@ impl Shard {
             Decision::Taken(_) => "taken",
             Decision::AskPrimary => unreachable!("it was asked"),
             Decision::LetGo(_) => "lets go",
+            Decision::Overtaken => "overtaken",
+            Decision::TakeBack => "takes back",
         }
     }
 

@@ -73,12 +73,12 @@ impl Labels {
             what,
         };
         if field.text.is_empty() {
-            return Err(refused("is empty, and the others are texts".to_owned()));
+            return Err(refused("is empty, and the others are strings".to_owned()));
         }
         if value.is_some() {
             return Err(refused(match &texts.training {
-                Some(training) => format!("is a number, and those of {} are texts", training.display()),
-                None => "is a number, and those before are texts".to_owned(),
+                Some(training) => format!("is a number, and those of {} are strings", training.display()),
+                None => "is a number, and those before are strings".to_owned(),
             }));
         }
         let Ok(text) = std::str::from_utf8(field.text) else {

@@ -212,7 +212,7 @@ impl Header {
         match (missing, unknown) {
             (None, None) => Ok(first.names.iter().filter_map(|name| known.get(name).copied()).collect()),
             (Some(missing), None) => Err(differ(format!("{missing} is missing"))),
-            (None, Some(unknown)) => Err(differ(format!("{unknown} is not there"))),
+            (None, Some(unknown)) => Err(differ(format!("{unknown} is none of the latter"))),
             (Some(missing), Some(unknown)) => {
                 Err(differ(format!("{missing} is missing, and {unknown} in its place")))
             }

@@ -51,7 +51,7 @@ fn a_test_file_with_other_names_than_the_training_file_is_refused() {
     let cases = [
         (TRAINING, "Rooms,age,price\n1,2,0\n",   price, "`rooms` is missing, and `Rooms` in its place"),
         (TRAINING, "age,price\n2,0\n",           price, "`rooms` is missing"),
-        (TRAINING, ",rooms,age,price\n0,1,2,0\n", price, "`` is not there"),
+        (TRAINING, ",rooms,age,price\n0,1,2,0\n", price, "`` is none of the latter"),
         (TRAINING, "age,age,price\n2,2,0\n",     price, "two are called `age` here"),
         ("a,a,price\n1,2,0\n", "price,a,a\n0,1,2\n", price, "two are called `a` there"),
         (TRAINING, "rooms,age,cost\n1,2,0\n",    &[],   "`price` is missing, and `cost` in its place"),
@@ -139,7 +139,7 @@ fn columns_of_another_file_are_found_as_those_of_a_test_part() {
     }
     for (other, words) in [
         ("rooms,price\n1,2\n", "`age` is missing"),
-        ("rooms,age,price,id\n1,2,3,4\n", "`id` is not there"),
+        ("rooms,age,price,id\n1,2,3,4\n", "`id` is none of the latter"),
         ("rooms,years,price\n1,2,3\n", "`age` is missing, and `years` in its place"),
     ] {
         let error = open_other([TRAINING, other], price, false, |_, _| {}).unwrap_err();

@@ -70,7 +70,7 @@ fn the_training_file_decides_the_classes_of_the_test_file() {
 fn texts_that_are_no_labels_of_classes_are_refused_as_ever() {
     #[rustfmt::skip]
     let cases = [
-        ("1,2,a\n1,2,3\n",                  CLASSES,        "E582", "line 2, column 3: label `3` is a number, and those before are texts"),
+        ("1,2,a\n1,2,3\n",                  CLASSES,        "E582", "line 2, column 3: label `3` is a number, and those before are strings"),
         ("1,2,a\n1,2,\n",                   CLASSES,        "E582", "line 2, column 3: label `` is empty"),
         ("1,2,0\n1,2,a\n",                  CLASSES,        "E335", "line 2, column 3: `a`"),
         ("1,b,a\n",                         CLASSES,        "E335", "line 1, column 2: `b`"),
@@ -78,7 +78,7 @@ fn texts_that_are_no_labels_of_classes_are_refused_as_ever() {
         ("1,2,a\n1,2,3,a\n",                CLASSES,        "E334", "line 2: 4 columns, expected 3"),
         ("1,2,a\n1,2,b\n1,2,c\n1,2,d\n",    CLASSES,        "E583", "has 4 different labels (`a`, `b`, `c`, `d`), the model tells 3 classes apart"),
         ("1,2,a\n1,2,b\n1,2,c\n",           Target::Probabilities, "E583", "has 3 different labels (`a`, `b`, `c`), the model tells 2 classes apart"),
-        ("1,2,a\n1,2,0\n",                  Target::Probabilities, "E582", "label `0` is a number, and those before are texts"),
+        ("1,2,a\n1,2,0\n",                  Target::Probabilities, "E582", "label `0` is a number, and those before are strings"),
         ("1,2,a\n",                         Target::Values, "E335", "line 1, column 3: `a`"),
         ("1,2,a\n1,2,\x1b[2Jb\n1,2,c\n1,2,d\n", CLASSES,  "E583", "(`\\u{1b}[2Jb`, `a`, `c`, `d`)"),
         ("1,\x1b[2J,0\n",                    CLASSES,        "E335", "`\\u{1b}[2J` is not a number"),

@@ -61,7 +61,7 @@ fn texts_of_all_files_are_classes() {
         &tables(mixed, &[]),
         &wants(CLASSES),
         "E582",
-        "2.csv line 1, column 3: label `1` is a number, and those before are texts",
+        "2.csv line 1, column 3: label `1` is a number, and those before are strings",
     );
     // A file of `test` is read by the texts of all of them.
     let test = tables(files(&folder, &[("test.csv", b"9,9,rose\n")]), &[]).source;

@@ -255,7 +255,7 @@ fn several_targets(page: &Page, dir: &Path, at: &dyn Fn(&[&str]) -> Ended) {
     let lacks = predict(&bare, &[]).refused_as_json(2, "E477");
     assert!(lacks.contains("`sum`, `product` is missing") && lacks.contains("--unlabeled"), "{lacks}");
     let more = named_points(dir, "more.csv", &["x", "y", "sum", "product", "above"]);
-    assert!(predict(&more, &[]).refused_as_json(2, "E477").contains("`above` is not there"));
+    assert!(predict(&more, &[]).refused_as_json(2, "E477").contains("`above` is none of the latter"));
 
     // Another machine has no data of the job.
     fs::rename(&as_trained, dir.join("away.csv")).unwrap();

@@ -25,7 +25,7 @@ fn a_standby_that_its_primary_has_lost_begins_again_under_another_term() {
     let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
     let lost = ShardHello { lost: Some(term), ..with_jobs(1, fresh(1)) };
     assert_eq!(shard.announce(&lost, true), Decision::LetGo(term));
-    shard.slots.let_go(ShardIndex(0), term);
+    shard.slots.noted(ShardIndex(0), RoleNote::LetGo(term));
     assert!(matches!(shard.announce(&lost, true), Decision::Role { peer: None, .. }));
     match shard.announce(&as_standby(term, fresh(2)), true) {
         Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
@@ -45,7 +45,7 @@ fn a_primary_goes_on_without_its_standby_only_once_redis_knows() {
         assert_eq!(shard.announce(&lost, true), Decision::LetGo(term));
         assert!(shard.slots.standby(ShardIndex(0)).is_some_and(|standby| standby.term == term));
     }
-    shard.slots.let_go(ShardIndex(0), term);
+    shard.slots.noted(ShardIndex(0), RoleNote::LetGo(term));
     assert!(matches!(shard.announce(&lost, true), Decision::Role { peer: None, .. }));
     assert_eq!(shard.announce(&lost, true), shard.announce(&lost, true), "it is not asked for again");
 }
@@ -61,7 +61,7 @@ fn a_standby_that_hangs_is_let_go_and_begins_again_when_it_wakes() {
     shard.wait(Duration::from_millis(1));
     assert_eq!(shard.announce(&primary, true), Decision::LetGo(term));
     assert!(shard.slots.standby(ShardIndex(0)).is_some(), "Redis does not know yet");
-    shard.slots.let_go(ShardIndex(0), term);
+    shard.slots.noted(ShardIndex(0), RoleNote::LetGo(term));
     assert!(matches!(shard.announce(&primary, true), Decision::Role { peer: None, .. }));
     match shard.announce(&following(with_jobs(1, fresh(2))), true) {
         Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
@@ -79,7 +79,7 @@ fn a_standby_that_wakes_while_redis_is_told_that_it_was_let_go_begins_again_all_
     let awake = following(with_jobs(1, fresh(2)));
     assert_eq!(shard.role(&awake), "standby");
     assert_eq!(shard.announce(&primary, true), Decision::LetGo(term), "until Redis knows");
-    shard.slots.let_go(ShardIndex(0), term);
+    shard.slots.noted(ShardIndex(0), RoleNote::LetGo(term));
     assert!(matches!(shard.announce(&primary, true), Decision::Role { peer: None, .. }));
     match shard.announce(&awake, true) {
         Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
@@ -93,7 +93,7 @@ fn a_new_engine_lets_the_standby_of_a_primary_go_no_sooner_than_redis_knows() {
     let mut shard = Shard::new();
     assert_eq!(shard.announce(&primary, true), Decision::LetGo(8));
     assert!(shard.slots.primary(ShardIndex(0)).is_none());
-    shard.slots.let_go(ShardIndex(0), 8);
+    shard.slots.noted(ShardIndex(0), RoleNote::LetGo(8));
     assert_eq!(shard.role(&primary), "primary");
 }
 
@@ -102,7 +102,8 @@ fn a_standby_that_was_let_go_before_a_new_engine_began_does_not_serve_with_what_
     let standby = with_jobs(1, as_standby(8, fresh(2)));
     for (let_go, keeps) in [(7, true), (8, false), (9, false)] {
         let mut shard = Shard::new();
-        shard.slots = ShardSlots::new(EPOCH, [(ShardIndex(0), let_go)].into(), 1, shard.now);
+        let notes = RoleNotes { let_go: [(ShardIndex(0), let_go)].into(), ..RoleNotes::default() };
+        shard.slots = ShardSlots::new(EPOCH, notes, 1, shard.now);
         shard.announce(&standby, true);
         let known = shard.slots.standby(ShardIndex(0)).unwrap();
         assert_eq!((known.term == 8, known.is_ready()), (keeps, keeps), "{let_go}");

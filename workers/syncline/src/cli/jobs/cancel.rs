@@ -17,7 +17,7 @@ pub struct CancelArgs {
     #[arg(long, value_name = "TASK")]
     task: Option<TaskName>,
     /// Why, for people: `status`, `events` and whoever waits for the job show it
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
     /// How long functions that run may take to end by themselves, at most a year, 0: nobody waits for them; a number alone is
     /// seconds

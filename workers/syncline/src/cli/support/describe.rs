@@ -184,7 +184,7 @@ pub(crate) type Line = (&'static str, String);
 fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Line> {
     let iterations = iterations(job);
     let barriers = format!(
-        "{}, waited {} ms there (predicted {} ms), {} planned again; workers waited for others {} ms in all",
+        "{}, waited {} ms there (predicted {} ms), {} planned again; workers report {} ms of waiting for others in all",
         job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned, job.waited_ms
     );
     let policy = match chosen {

@@ -83,7 +83,7 @@ pub enum CliError {
     OtherTrial { job: JobId, differs: String, values: String },
     #[error("[E585] none of the {trials} trials of sweep {name} came to its end with a result")]
     NoBest { name: String, trials: usize },
-    #[error("[E588] there is no job {prefix}-1, or of another number")]
+    #[error("[E588] no trial of the sweep is there: no job is called {prefix}-1, {prefix}-2, ...")]
     NoTrials { prefix: String },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },

@@ -158,6 +158,19 @@ fn usage(mut line: clap::Command, mut words: impl Iterator<Item = OsString>) -> 
     command.render_usage()
 }
 
+/// The text of clap behind its code, which is that of the value within it that was not accepted, if it has one.
+fn led_by_code(text: &str) -> String {
+    let within = text.match_indices("[E").find_map(|(at, _)| {
+        let code = text.get(at..at + "[E000] ".len())?;
+        let is_code = code.ends_with("] ") && code[2..5].bytes().all(|digit| digit.is_ascii_digit());
+        is_code.then(|| (code, text.replacen(code, "", 1)))
+    });
+    match within {
+        Some((code, rest)) => format!("{code}{rest}"),
+        None => format!("[E500] {text}"),
+    }
+}
+
 /// Ends a command line that clap did not accept, whose `words` come after the program's name. Help and version are no errors.
 pub fn refuse_usage(
     mut error: clap::Error,
@@ -180,7 +193,7 @@ pub fn refuse_usage(
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.replace("\n\nFor more information, try '--help'.", "");
-    let text = format!("[E500] {}", text.trim());
+    let text = led_by_code(text.trim());
     match json {
         true => say_json(&report(&text, USAGE_HINT)),
         false => say(&format!("error: {text}\nhint: {USAGE_HINT}")),
@@ -223,6 +236,20 @@ mod tests {
         let hint = failed("E327");
         assert!(hint.contains("a smaller batch needs less memory; `syncline status digits` shows"), "{hint}");
         assert_eq!(failed(""), "`syncline status digits` shows how far it came");
+    }
+
+    #[test]
+    fn what_clap_says_begins_with_the_code_of_the_value_that_it_quotes() {
+        for (said, text) in [
+            ("unexpected argument", "[E500] unexpected argument"),
+            (
+                "invalid value 'x' for '--d': [E490] no device",
+                "[E490] invalid value 'x' for '--d': no device",
+            ),
+            ("invalid value '[Eé] [E12] '", "[E500] invalid value '[Eé] [E12] '"),
+        ] {
+            assert_eq!(led_by_code(said), text);
+        }
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl From<FetchError> for Failure {
                 // What was typed is right: the job has not what is asked for, or not yet.
                 let is_refusal = matches!(
                     error,
-                    FetchError::NoSnapshot { .. }
+                    FetchError::NoSnapshotYet { .. }
+                        | FetchError::NoSnapshot { .. }
                         | FetchError::WeightsPending { .. }
                         | FetchError::WeightsLost { .. }
                 );

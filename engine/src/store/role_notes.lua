@@ -1,5 +1,6 @@
--- Notes that the primary of a shard goes on without the process that followed it, if this engine leads.
--- KEYS  1 engine   ARGV  1 my epoch  2 field of the shard  3 term of the process that followed
+-- Notes the term of a process of a shard: one that followed and that the primary goes on without, or that takes over. Only if this
+-- engine leads.
+-- KEYS  1 engine   ARGV  1 my epoch  2 field of the shard  3 term
 -- Returns 1, or 0 if another engine leads: then nothing was written.
 local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') or 0
 -- A lower one than mine, or none, means that the store has lost mine: nobody has led since.
