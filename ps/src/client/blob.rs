@@ -136,9 +136,9 @@ enum Fetched {
 /// Fetches a blob of so many bytes that the shard has; `None` if it has it no longer, because it was damaged.
 pub(super) fn fetch_whole(link: &mut Link, digest: Digest, total: u64) -> Result<Option<Vec<u8>>, LinkError> {
     let fetch = |link: &mut Link| {
-        link.ask_blob(digest, 0, total)?;
-        let bytes = read_blob(link, total)?;
-        Ok((*blake3::hash(&bytes).as_bytes() == digest).then_some(bytes))
+        let coming = link.ask_whole_blob(digest, total)?;
+        let bytes = read_blob(link, coming)?;
+        Ok((coming == total && *blake3::hash(&bytes).as_bytes() == digest).then_some(bytes))
     };
     match fetch(link)? {
         // The shard removes what its disk has damaged, so that it is uploaded again. It is there all the same if it was damaged on the way,

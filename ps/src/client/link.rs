@@ -270,6 +270,15 @@ impl Link {
             (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
+
+    /// Asks for a blob that should have `length` bytes, and says how many of them come: fewer of one that the shard's disk has cut short.
+    pub(crate) fn ask_whole_blob(&mut self, digest: Digest, length: u64) -> Result<u64, LinkError> {
+        self.ask(&Request::GetBlob { digest, offset: 0, length })?;
+        match self.answer()? {
+            (Reply::Blob { .. }, body) if body <= length => Ok(body),
+            (reply, _) => Err(unexpected_reply(&reply)),
+        }
+    }
 }
 
 /// An answer that does not belong to the question.
