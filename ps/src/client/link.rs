@@ -240,6 +240,14 @@ impl Link {
         }
     }
 
+    /// As [`find_blob`](Self::find_blob), of a blob that the shard has read, and found whole.
+    pub(crate) fn find_whole_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+        match self.check_blob(digest)? {
+            None => self.find_blob(digest),
+            found => Ok(found),
+        }
+    }
+
     /// Stores a blob of so many bytes, which `send` writes, unless it is there already, and whole. The shard brings it to disk before it
     /// answers, which takes `limit` at most; `None`: as long as it may.
     pub(crate) fn put_blob(

@@ -1,35 +1,100 @@
 //! Whether a blob is still what its digest says: a disk may flip a bit, and a power cut tear a file.
 
-use std::{fs::File, io, path::Path};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, OnceLock},
+};
 
 use syncline_rpc::ShardFault;
 use tracing::warn;
 
-use super::blobs::{BlobStore, disk_fault};
-use crate::wire::Digest;
+use super::{Shared, blobs::disk_fault};
+use crate::{shard::lock, wire::Digest};
 
-impl BlobStore {
-    /// As [`BlobStore::stat`], of a blob that is read as a whole first. A damaged one is removed: without it the blob can be given
-    /// again, by a peer or by whoever made it.
-    pub(super) fn check(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
-        let Some(bytes) = self.stat(digest)? else { return Ok(None) };
-        let path = self.path(digest);
-        match hash_of(&path) {
-            Ok(hash) if hash == *digest => return Ok(Some(bytes)),
-            Ok(_) => {
-                warn!(path = %path.display(), "a blob is damaged, and removed");
-                self.remove(std::iter::once(*digest))?;
-            }
-            // It was collected meanwhile.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(disk_fault("read", &path, &e)),
+/// Blobs that are being read. All shards ask for the initial parameters of a job at once: who asks while a blob is read waits for what
+/// that finds.
+#[derive(Default)]
+pub(super) struct BlobChecks(Mutex<HashMap<Digest, Arc<Check>>>);
+
+/// Size of a blob that is whole; `None`: there is none.
+type Check = OnceLock<Result<Option<u64>, ShardFault>>;
+
+impl BlobChecks {
+    fn share(
+        &self,
+        digest: &Digest,
+        read: impl FnOnce() -> Result<Option<u64>, ShardFault>,
+    ) -> Result<Option<u64>, ShardFault> {
+        let check = lock(&self.0).entry(*digest).or_default().clone();
+        let found = check.get_or_init(read).clone();
+        let mut current = lock(&self.0);
+        if current.get(digest).is_some_and(|current| Arc::ptr_eq(current, &check)) {
+            current.remove(digest);
         }
-        Ok(None)
+        found
     }
 }
 
+/// As [`stat`](super::blobs::BlobStore::stat), of a blob that is read as a whole first. A damaged one is removed: without it the blob can
+/// be given again, by a peer or by whoever made it.
+pub(super) fn check(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+    shared.blob_checks.share(digest, || read_and_judge(shared, digest))
+}
+
+fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+    let Some(bytes) = shared.blobs.stat(digest)? else { return Ok(None) };
+    let path = shared.blobs.path(digest);
+    match hash_of(&path) {
+        Ok(hash) if hash == *digest => return Ok(Some(bytes)),
+        Ok(_) => {
+            warn!(path = %path.display(), "a blob is damaged, and removed");
+            shared.blobs.remove(std::iter::once(*digest))?;
+        }
+        // It was collected meanwhile.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(disk_fault("read", &path, &e)),
+    }
+    Ok(None)
+}
+
+/// Cost: a pass over the file, in pieces.
 pub(super) fn hash_of(path: &Path) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
-    io::copy(&mut File::open(path)?, &mut hasher)?;
+    hasher.update_reader(File::open(path)?)?;
     Ok(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn who_asks_for_a_blob_that_is_being_read_waits_for_what_that_finds_and_the_next_one_reads_it_again() {
+        let (checks, digest) = (BlobChecks::default(), [7; 32]);
+        let ((begin, begun), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
+        thread::scope(|scope| {
+            let checks = &checks;
+            let first = scope.spawn(move || {
+                checks.share(&digest, || {
+                    begin.send(()).unwrap();
+                    released.recv().unwrap();
+                    Ok(Some(4))
+                })
+            });
+            begun.recv().unwrap();
+            let second = scope.spawn(move || checks.share(&digest, || Ok(None)));
+            // The table holds it, and each of the two.
+            while Arc::strong_count(&lock(&checks.0)[&digest]) < 3 {
+                thread::yield_now();
+            }
+            release.send(()).unwrap();
+            assert_eq!([first, second].map(|asked| asked.join().unwrap()), [Ok(Some(4)), Ok(Some(4))]);
+        });
+        assert_eq!(checks.share(&digest, || Ok(None)), Ok(None));
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use syncline_rpc::ShardFault;
 
-use super::{Shared, blobs::disk_fault};
+use super::{Shared, blob_check, blobs::disk_fault};
 use crate::{
     checkpoint_file::Piece,
     client::{Link, LinkError, digest_from_hex},
@@ -17,10 +17,6 @@ use crate::{
 
 /// Bounds connecting to a peer and every wait for its bytes.
 const PEER_LIMIT: Duration = Duration::from_secs(10);
-
-/// Blobs up to this size are read as a whole first, which takes some ten milliseconds. Larger ones were on disk before they got their
-/// names.
-const CHECKED_BYTES: u64 = 64 << 20;
 
 /// An open blob.
 pub(super) struct BlobSource {
@@ -35,14 +31,10 @@ enum Origin {
 }
 
 impl BlobSource {
-    /// Opens the blob where it is found first: here, or on one of the shards at `addresses`.
+    /// Opens the blob where it is found whole first: here, or on one of the shards at `addresses`. Whoever has it reads all of it before.
     pub(super) fn find(shared: &Shared, digest_hex: &str, addresses: &[String]) -> Result<Self, ShardFault> {
         let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
-        let found = match shared.blobs.stat(&digest)? {
-            Some(bytes) if bytes <= CHECKED_BYTES => shared.blobs.check(&digest)?,
-            found => found,
-        };
-        if let Some(bytes) = found {
+        if let Some(bytes) = blob_check::check(shared, &digest)? {
             let path = shared.blobs.path(&digest);
             let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
             return open().map_err(|e| disk_fault("read", &path, &e));
@@ -70,7 +62,7 @@ impl BlobSource {
 
     fn ask_peer(shared: &Shared, address: &str, digest: Digest) -> Result<Option<Self>, LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-        let Some(bytes) = link.find_blob(digest)? else { return Ok(None) };
+        let Some(bytes) = link.find_whole_blob(digest)? else { return Ok(None) };
         let origin = Origin::Peer { link: Box::new(link), digest, address: address.to_owned() };
         Ok(Some(Self::new(origin, bytes)?))
     }
@@ -112,7 +104,12 @@ impl BlobSource {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    use super::{
+        super::{rig::Two, role::RoleKeeper},
+        *,
+    };
 
     #[test]
     fn a_blob_that_a_power_cut_has_torn_is_not_read_and_makes_room_for_a_whole_one() {
@@ -126,5 +123,34 @@ mod tests {
         assert!(!path.exists());
         std::fs::write(&path, "whole").unwrap();
         assert_eq!(find().unwrap().bytes(), 5);
+    }
+
+    #[test]
+    fn a_large_blob_in_which_one_bit_is_flipped_is_neither_read_nor_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let whole = vec![0; 65 << 20];
+        let hash = blake3::hash(&whole);
+        let path = shared.blobs.path(hash.as_bytes());
+        std::fs::write(&path, whole).unwrap();
+        let find = || BlobSource::find(&shared, hash.to_hex().as_str(), &[]);
+        assert_eq!(find().unwrap().bytes(), 65 << 20);
+        File::options().write(true).open(&path).unwrap().write_all_at(&[1], 40 << 20).unwrap();
+        assert_eq!(find().err().map(|fault| fault.code()), Some("E404"));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_blob_that_is_damaged_where_it_lies_is_not_read_from_there() {
+        let two = Two::new(|second| second.role = RoleKeeper::open(&second.state_dir, 1));
+        let hash = blake3::hash(b"whole");
+        let path = two.second.blobs.path(hash.as_bytes());
+        let addresses = [two.address.clone()];
+        let find = || BlobSource::find(&two.first, hash.to_hex().as_str(), &addresses);
+        std::fs::write(&path, "whole").unwrap();
+        assert_eq!(find().unwrap().bytes(), 5);
+        std::fs::write(&path, "whale").unwrap();
+        assert_eq!(find().err().map(|fault| fault.code()), Some("E404"));
+        assert!(!path.exists());
     }
 }

@@ -13,7 +13,7 @@ use syncline_rpc::{Refusals, Token};
 use tracing::info;
 
 use super::{
-    Options, blob_fetches::BlobFetches, blobs::BlobStore, checkpoint_copy::Fetching,
+    Options, blob_check::BlobChecks, blob_fetches::BlobFetches, blobs::BlobStore, checkpoint_copy::Fetching,
     connections::Connections, disk::Disk, followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper,
     saves, saves::Saves, standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     pub(super) blobs: BlobStore,
     /// Whether blobs are being fetched from the process that serves.
     pub(super) mirroring: AtomicBool,
+    /// Blobs that are being read to see whether they are whole.
+    pub(super) blob_checks: BlobChecks,
     /// Blobs that are being fetched from the process that follows.
     pub(super) blob_fetches: BlobFetches,
     /// The checkpoint that is being fetched from there.
@@ -74,6 +76,7 @@ impl Shared {
             role: RoleKeeper::open(&options.state_dir, replicas),
             blobs,
             mirroring: AtomicBool::new(false),
+            blob_checks: BlobChecks::default(),
             blob_fetches: BlobFetches::default(),
             fetching: Fetching::default(),
             token: options.token.clone(),

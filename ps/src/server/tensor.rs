@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs,
+    Shared, blob_check, blob_mirror, blobs,
     blobs::Durability,
     checkpoint_mirror,
     connection::Connection,
@@ -147,7 +147,8 @@ fn serve_check<D: Duplex>(
 ) -> io::Result<()> {
     // Most that are asked for are new: no thread is begun where there is nothing to read.
     if matches!(shared.blobs.stat(&digest), Ok(Some(_)))
-        && let Err(fault) = with_keep_alive(connection, KEEP_ALIVE_INTERVAL, || shared.blobs.check(&digest))?
+        && let Err(fault) =
+            with_keep_alive(connection, KEEP_ALIVE_INTERVAL, || blob_check::check(shared, &digest))?
     {
         return connection.answer(Err(fault));
     }
