@@ -217,6 +217,14 @@ pub enum ShardFault {
         /// What is wrong with the bytes, in words.
         what: String,
     },
+    /// A disk has damaged a snapshot since it was written, and with it the blob, which is the same file.
+    #[error("[E634] snapshot {path} is damaged, and was set aside as {aside}")]
+    DamagedSnapshot {
+        /// Its file.
+        path: String,
+        /// What that is called now.
+        aside: String,
+    },
 }
 
 impl ShardFault {
@@ -242,6 +250,7 @@ impl ShardFault {
             Self::PeerAway { .. } => "E429",
             Self::SecondAway { .. } => "E454",
             Self::Garbled { .. } => "E453",
+            Self::DamagedSnapshot { .. } => "E634",
         }
     }
 
@@ -271,6 +280,10 @@ impl ShardFault {
             Self::NoCheckpoint { .. } => "look at the disk of that shard's state directory",
             Self::Garbled { .. } => {
                 "nothing, if it is seen once: it is asked again over another connection; otherwise see the error that it names"
+            }
+            Self::DamagedSnapshot { .. } => {
+                "look at the disk of that shard's state directory; trained weights come from the newest checkpoint: \
+                 `syncline submit FILE --new --resume JOB`"
             }
             Self::Invalid { .. } => "this should not happen; please report it with the shard's log",
         };

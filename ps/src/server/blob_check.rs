@@ -11,7 +11,7 @@ use std::{
 use syncline_rpc::ShardFault;
 use tracing::warn;
 
-use super::{Shared, blobs::disk_fault};
+use super::{Shared, blobs::disk_fault, damaged_snapshot};
 use crate::{shard::lock, wire::Digest};
 
 /// Blobs that are being read. All shards ask for the initial parameters of a job at once: who asks while a blob is read waits for what
@@ -51,6 +51,7 @@ fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Shard
         Ok(hash) if hash == *digest => return Ok(Some(bytes)),
         Ok(_) => {
             warn!(path = %path.display(), "a blob is damaged, and removed");
+            damaged_snapshot::set_aside(shared, &path)?;
             shared.blobs.remove(std::iter::once(*digest))?;
         }
         // It was collected meanwhile.

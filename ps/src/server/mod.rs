@@ -21,6 +21,7 @@ mod checkpoints;
 mod connection;
 mod connections;
 mod control;
+mod damaged_snapshot;
 mod disk;
 mod followed_jobs;
 mod follower;

@@ -16,10 +16,11 @@ use tracing::warn;
 
 use super::{
     Shared,
-    blob_check::hash_of,
+    blob_check::{self, hash_of},
     blob_mirror,
     blobs::{PendingFile, disk_fault},
     checkpoints::{folder_name, make_durably},
+    damaged_snapshot,
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
@@ -101,8 +102,16 @@ pub(super) fn write(
 
 fn written_before(shared: &Shared, path: &Path) -> Result<SnapshotFile, ShardFault> {
     let fault = |e| disk_fault("read", path, &e);
-    let bytes = fs::metadata(path).map_err(fault)?.len();
-    as_blob(shared, path, hash_of(path).map_err(fault)?, bytes)
+    let (digest, bytes) = (hash_of(path).map_err(fault)?, fs::metadata(path).map_err(fault)?.len());
+    // Weights that a disk has damaged must not become those of the job.
+    if let Some(written) = damaged_snapshot::written_digest(shared, path)?
+        && written != digest
+    {
+        blob_check::check(shared, &written)?;
+        let [path, aside] = [path, &damaged_snapshot::aside(path)].map(|path| path.display().to_string());
+        return Err(ShardFault::DamagedSnapshot { path, aside });
+    }
+    as_blob(shared, path, digest, bytes)
 }
 
 fn as_blob(shared: &Shared, path: &Path, digest: Digest, bytes: u64) -> Result<SnapshotFile, ShardFault> {
