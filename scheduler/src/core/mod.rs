@@ -7,6 +7,8 @@
 mod barriers;
 mod best_parameters;
 mod change_set;
+mod checkpoint_retention;
+mod checkpointing;
 mod checkpoints;
 mod clocks;
 mod closing;
