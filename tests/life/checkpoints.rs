@@ -214,6 +214,9 @@ async fn outlives_a_loss(ended: Ended) -> BTreeMap<String, String> {
     cluster.until(&job, |s| waits(s) && number(s, "workers") == 0).await;
     assert!(cluster.print("jobs").contains("counts as lost"));
     assert!(cluster.print("explain patient").contains("counts as lost"));
+    let again =
+        cluster.client().replace_prepared(counting("patient", "asp", EPOCH, every_epoch)).await.unwrap();
+    assert!(!again.is_new, "it is the job that waits");
     cluster.kill_engine();
     cluster.start_engine();
     let waiting = cluster.until(&job, waits).await;

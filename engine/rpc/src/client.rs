@@ -369,9 +369,12 @@ pub trait ClientService {
     /// Addresses of the parameter shards, where blobs are uploaded.
     async fn shards() -> Result<Vec<String>, EngineFault>;
     /// Acknowledged means committed in Redis. `nonce` is drawn by the caller. Gives the nonce of the job: another one if the
-    /// same spec was submitted before, which is then that job. With `replace` a job of the same name that is over makes
-    /// room, also one of the same spec, unless it has that nonce. So the call may be repeated.
+    /// same spec was submitted before, which is then that job, whether the shards are there or not. With `replace` a job of the
+    /// same name that is over makes room, also one of the same spec, unless it has that nonce. So the call may be repeated.
     async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault>;
+    /// Nonce of the job with which [`ClientService::submit`] would answer, because it is there already; `None`: it would be a new one, or is
+    /// refused. Needs no shard.
+    async fn submitted_before(spec: JobSpec, replace: bool) -> Result<Option<u32>, EngineFault>;
     /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`] otherwise.
     async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<GraphReceipt, EngineFault>;
     /// A further part of a graph that was not complete; `first` is the index of its first task. May be repeated.

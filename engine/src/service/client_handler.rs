@@ -51,7 +51,9 @@ impl ClientService for ClientHandler {
 
     async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
-        self.context.lead()?;
+        if let Some(there) = self.context.submitted_before(spec.clone(), Some(nonce), replace).await? {
+            return Ok(there);
+        }
         self.context.all_shards()?;
         if let Some((_, train)) = spec.train() {
             self.context.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
@@ -63,6 +65,15 @@ impl ClientService for ClientHandler {
             self.context.query(move |core| core.job(&name).map(|job| job.generation().nonce())).await?;
         // Somebody may have deleted it meanwhile.
         nonce.ok_or(EngineFault::UnknownJob { job })
+    }
+
+    async fn submitted_before(
+        self,
+        _: Context,
+        spec: JobSpec,
+        replace: bool,
+    ) -> Result<Option<u32>, EngineFault> {
+        self.context.submitted_before(spec, None, replace).await
     }
 
     async fn submit_graph(

@@ -7,6 +7,7 @@ use syncline_rpc::{EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
     core::{Core, Input},
     ids::{EngineEpoch, JobId},
+    spec::JobSpec,
 };
 use tokio::sync::watch;
 
@@ -73,6 +74,16 @@ impl ServiceContext {
         let lead = self.undisputed_lead()?;
         lead.store_outage.check()?;
         lead.queue.query(look).await
+    }
+
+    /// Nonce of the job with which a submission is answered, because it is there already.
+    pub(super) async fn submitted_before(
+        &self,
+        spec: JobSpec,
+        nonce: Option<u32>,
+        replace: bool,
+    ) -> Result<Option<u32>, EngineFault> {
+        self.query(move |core| core.submitted_before(&spec, nonce, replace)).await
     }
 
     /// Reads from Redis; briefly, if it is known to be in trouble.

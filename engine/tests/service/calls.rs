@@ -80,6 +80,27 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_very_job_that_waits_for_a_shard_is_answered_with_itself_and_another_one_is_refused() {
+    let mut rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let client = rig.client().await;
+    let job: JobId = "digits".parse().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    // The next engine has met no shard yet.
+    rig.crash().await;
+    let client = rig.client().await;
+    let missing = EngineFault::MissingShards { present: 0, expected: 1 };
+    let changed = JobSpec { id: job.clone(), ..training_job(training("asp".parse().unwrap(), 64, 32)) };
+    for replace in [false, true] {
+        let submit = async |spec| client.submit(within(TEST_TIMEOUT), spec, 2, replace).await.unwrap();
+        let before = async |spec| client.submitted_before(within(TEST_TIMEOUT), spec, replace).await.unwrap();
+        assert_eq!((submit(spec(&job)).await, before(spec(&job)).await), (Ok(1), Ok(Some(1))), "{replace}");
+        let answers = (submit(changed.clone()).await, before(changed.clone()).await);
+        assert_eq!(answers, (Err(missing.clone()), Ok(None)), "{replace}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
     let rig = Rig::start(1).await;
     let client = rig.client().await;

@@ -9,7 +9,7 @@ use super::{
     refused::Refused,
     turn::Turn,
 };
-use crate::ids::JobId;
+use crate::{ids::JobId, spec::JobSpec};
 
 /// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
 /// that is to be replaced is done once more when it is over, unless the very submission that made it comes again.
@@ -24,15 +24,22 @@ impl Core {
         trains || self.task_jobs.get(id).is_some_and(|job| !job.phase().is_over())
     }
 
+    /// Nonce of the job with which a submission is answered, because it is there already. `nonce`: that of the submission, if it may
+    /// have come before.
+    pub fn submitted_before(&self, spec: &JobSpec, nonce: Option<u32>, replace: bool) -> Option<u32> {
+        let there = self.jobs.get(&spec.id)?;
+        let made_it = there.generation().nonce();
+        let is_same = !spec.id.is_made_by_engine()
+            && have_same_content(&there.spec, spec)
+            && is_same_job(there.phase(), nonce == Some(made_it), replace);
+        is_same.then_some(made_it)
+    }
+
     /// Takes a job in. The same one again changes nothing.
     pub(super) fn submit(&mut self, submission: Submission, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let Submission { spec, nonce, replace } = submission;
         let spec = spec.validated()?;
-        let known = self
-            .jobs
-            .get(&spec.id)
-            .filter(|job| !spec.id.is_made_by_engine() && have_same_content(&job.spec, &spec));
-        if known.is_some_and(|job| is_same_job(job.phase(), job.generation().nonce() == nonce, replace)) {
+        if self.submitted_before(&spec, Some(nonce), replace).is_some() {
             return Ok(());
         }
         self.check_name(&spec.id, replace, || match self.jobs.get(&spec.id) {

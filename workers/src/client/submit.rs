@@ -11,7 +11,7 @@ use std::{
 };
 
 use syncline_ps::{PsError, client::BlobClient};
-use syncline_rpc::{EngineFault, status::JobStatus};
+use syncline_rpc::{ClientServiceClient, EngineFault, status::JobStatus, within};
 use syncline_scheduler::{
     ids::{JobId, MAX_NAME_BYTES},
     spec::JobSpec,
@@ -20,7 +20,7 @@ use syncline_scheduler::{
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, calls::CALL_TIMEOUT};
 use crate::blocking;
 use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
 
@@ -190,9 +190,28 @@ impl Client {
 
     async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {
         let (id, warnings) = (job.spec.id.clone(), job.warnings.clone());
+        // It may wait for these shards itself. Where all are there, what they have lost of it is uploaded.
+        if self.lacks_shards().await && self.is_submitted(&job.spec, replace).await? {
+            return Ok(Submitted { id, is_new: false, warnings });
+        }
         let spec = self.upload(job).await?;
         let is_new = self.submit_spec(spec, replace).await?;
         Ok(Submitted { id, is_new, warnings })
+    }
+
+    /// Whether the engine says right now that shards are missing.
+    async fn lacks_shards(&self) -> bool {
+        let shards = self.once(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await;
+        matches!(shards, Err(ClientError::Refused(EngineFault::MissingShards { .. })))
+    }
+
+    /// Whether a submission is the job that is there.
+    async fn is_submitted(&self, spec: &JobSpec, replace: bool) -> Result<bool, ClientError> {
+        let ask = |c: ClientServiceClient| {
+            let spec = spec.clone();
+            async move { c.submitted_before(within(CALL_TIMEOUT), spec, replace).await }
+        };
+        Ok(self.retry(ask).await?.is_some())
     }
 
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {
