@@ -217,8 +217,13 @@ pub enum DataError {
         /// What does not go with it, in words.
         what: String,
     },
-    /// A number that is infinite or not a number; rows and columns count from 1.
-    #[error("[E336] {} row {row}, column {column}: {value} is not finite after scaling", path.display())]
+    /// A number that is none, or too large for float32; rows and columns count from 1.
+    #[error(
+        "[E336] {} row {row}, column {column}: {} is not a finite number of float32{}",
+        path.display(),
+        shortest(*number),
+        if *is_scaled { " after scaling" } else { "" }
+    )]
     NotFinite {
         /// File as the job names it.
         path: PathBuf,
@@ -226,8 +231,10 @@ pub enum DataError {
         row: usize,
         /// Number within the sample, in a CSV file its column; from 1.
         column: usize,
-        /// What scaling has made of it.
-        value: f32,
+        /// As the data has it.
+        number: f64,
+        /// Whether `scale`, `mean` or `std` apply to it.
+        is_scaled: bool,
     },
     /// A label that is no class of the model; rows count from 1.
     #[error(
@@ -436,6 +443,12 @@ pub enum Remedy {
 /// As much of a digest as tells two apart.
 fn start(digest: &str) -> &str {
     digest.get(..8).unwrap_or(digest)
+}
+
+/// A number in as few digits as tell it from others of its type.
+fn shortest(number: f64) -> String {
+    let narrow = number as f32;
+    if f64::from(narrow) == number { format!("{narrow:?}") } else { format!("{number:?}") }
 }
 
 impl DataError {

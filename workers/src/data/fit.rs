@@ -250,10 +250,10 @@ fn is_to_be_standardized(spec: &DataSpec) -> bool {
 fn scaled(array: &mut Array, scale: f32) -> Result<Vec<f64>, DataError> {
     let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f64();
     for (index, number) in numbers.iter_mut().enumerate() {
+        let found = *number;
         *number *= f64::from(scale);
         if !number.is_finite() {
-            let Place { path, row, column } = array.place(index);
-            return Err(DataError::NotFinite { path, row, column, value: *number as f32 });
+            return Err(not_finite(array, index, found, scale != 1.0));
         }
     }
     Ok(numbers)
@@ -268,28 +268,37 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
     }
     let plane = (array.width() / normalizations.len()).max(1);
     let at = |index: usize| normalizations[index / plane % normalizations.len()];
-    let numbers: Vec<f32> = match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
+    let numbers = match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
         Numbers::F32(mut all) => {
-            all.iter_mut().enumerate().for_each(|(index, number)| *number = at(index).apply(*number));
-            all
+            let infinite = all.iter_mut().enumerate().find_map(|(index, number)| {
+                let found = *number;
+                *number = at(index).apply(found);
+                (!number.is_finite()).then_some((index, f64::from(found)))
+            });
+            infinite.map_or(Ok(all), Err)
         }
         // In the place of the integers, which have as many bytes.
         Numbers::I32(all) => wide(all, at),
         others => wide(others.into_f64(), at),
     };
-    match numbers.iter().position(|number| !number.is_finite()) {
-        None => Ok(numbers),
-        Some(index) => {
-            let Place { path, row, column } = array.place(index);
-            Err(DataError::NotFinite { path, row, column, value: numbers[index] })
-        }
-    }
+    let is_scaled = normalizations.iter().any(|by| *by != Normalization::NONE);
+    numbers.map_err(|(index, number)| not_finite(array, index, number, is_scaled))
 }
 
-/// All numbers, normalized before anything is rounded to float32. `at`: how the one at an index is.
-fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Vec<f32> {
-    let all = all.into_iter().enumerate();
-    all.map(|(index, number)| at(index).apply_wide(number.into())).collect()
+/// All numbers, normalized before anything is rounded to float32; the first one that is not finite then, and its index. `at`: how the one at
+/// an index is.
+fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Result<Vec<f32>, (usize, f64)> {
+    let normalized = |(index, number): (usize, T)| {
+        let number = number.into();
+        let normalized = at(index).apply_wide(number);
+        if normalized.is_finite() { Ok(normalized) } else { Err((index, number)) }
+    };
+    all.into_iter().enumerate().map(normalized).collect()
+}
+
+fn not_finite(array: &Array, index: usize, number: f64, is_scaled: bool) -> DataError {
+    let Place { path, row, column } = array.place(index);
+    DataError::NotFinite { path, row, column, number, is_scaled }
 }
 
 /// All numbers, which have to be 0 or 1.

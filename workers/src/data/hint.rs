@@ -61,7 +61,11 @@ impl DataError {
                 "every line has as many columns as the first one: look there for a separator or a quote that is missing or too many; a text with \
                  a separator in it stands in double quotes",
             ),
-            Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),
+            Self::NotFinite { number, .. } if number.is_nan() => Some(csv::MISSING),
+            Self::NotFinite { .. } => Some(
+                "numbers of float32 lie between -3.4e38 and 3.4e38, after `scale`, `mean` and `std` as well: correct it, or write its column in \
+                 another unit",
+            ),
             Self::LabelOutOfRange { found, .. } if found == "NaN" => Some(csv::MISSING),
             Self::NotInteger { .. } => Some(
                 "round it, or export the model with a float input; integers are read from tables and other floats up to 16777215: larger ones come from \

@@ -42,9 +42,9 @@ fn csv_refusals_say_where() {
         ("empty line",       "1,2,0\n\n1,2,0\n", "E334", "line 2: 0 columns, expected 3"),
         ("text",             "1,2,0\n1,two,0\n", "E335", "line 2, column 2: `two` is not a number"),
         ("empty field",      "1,,0\n",           "E335", "line 1, column 2: `` is not a number"),
-        ("not a number",     "1,2,0\n1,NaN,0\n", "E336", "row 2, column 2: NaN is not finite"),
-        ("infinite",         "1,2,0\n-inf,2,0\n","E336", "row 2, column 1: -inf is not finite"),
-        ("too large",        "1e39,2,0\n",       "E336", "row 1, column 1: inf is not finite"),
+        ("not a number",     "1,2,0\n1,NaN,0\n", "E336", "row 2, column 2: NaN is not a finite number of float32"),
+        ("infinite",         "1,2,0\n-inf,2,0\n","E336", "row 2, column 1: -inf is not a finite number of float32"),
+        ("too large",        "1e39,2,0\n",       "E336", "row 1, column 1: 1e39 is not a finite number of float32"),
         ("beyond float64",   "1,2,0\n1,-1e400,0\n", "E631", "line 2, column 2: `-1e400` is beyond the numbers of float64"),
         ("class too large",  "1,2,0\n1,2,3\n",   "E337", "row 2, column 3: label 3 is not one of the classes 0 to 2"),
         ("class negative",   "1,2,-1\n",         "E337", "row 1, column 3: label -1"),
@@ -221,12 +221,31 @@ fn lines_and_columns_of_errors_are_those_of_the_file() {
 }
 
 #[test]
+fn a_number_that_float32_cannot_hold_is_told_as_it_stands_there_with_scaling_only_where_it_is_scaled() {
+    let folder = TempDir::new().unwrap();
+    let wide = csv_spec(&write(&folder, "wide.csv", b"0.5,2,0\n1e39,2,0\n"), 1, 0);
+    let whole = csv_spec(&write(&folder, "whole.csv", b"3,2,0\n"), 1, 0);
+    #[rustfmt::skip]
+    let cases = [
+        (wide.clone(),                                        "1e39", ""),
+        (wide.clone().with(|d| d.scale = 1e5),                "1e39", " after scaling"),
+        (wide.with(|d| d.std = vec![0.5]),                    "1e39", " after scaling"),
+        (whole.with(|d| d.std = vec![1e-39]),                 "3.0",  " after scaling"),
+    ];
+    for (spec, number, after) in cases {
+        let told = Dataset::open(&spec, &wants(CLASSES)).unwrap_err().to_string();
+        let want = format!("column 1: {number} is not a finite number of float32{after}");
+        assert!(told.ends_with(&want), "{want}: {told}");
+    }
+}
+
+#[test]
 fn numbers_that_are_refused_later_keep_their_column_of_the_file() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "first.csv", b"y,a,b\n0,1,2\n1,2,inf\n");
-    refused(&named_csv_spec(&path, &["y"]), &wants(CLASSES), "E336", "row 2, column 3: inf is not finite");
+    refused(&named_csv_spec(&path, &["y"]), &wants(CLASSES), "E336", "row 2, column 3: inf is not a finite");
     let last = csv_spec(&write(&folder, "last.csv", b"1,2,inf\n"), 1, 0);
-    refused(&last, &wants(Target::Values), "E336", "row 1, column 3: inf is not finite");
+    refused(&last, &wants(Target::Values), "E336", "row 1, column 3: inf is not a finite");
 }
 
 #[test]
