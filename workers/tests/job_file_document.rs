@@ -67,6 +67,7 @@ const TABLES: &[Table] = &[
         ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples come from: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, `npz`, `npy`, see below"),
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test set, if it is in files of its own; as `source`"),
         ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation set, if it is in files of its own; as `source`"),
+        ("inputs",        "table of lists of names", "{}", "inputs = { categories = ['city', 'job'], numbers = ['age'] }", "The columns of a table that each input of the model takes, by their names in the header; see [data.md](data.md#columns-of-each-input)"),
         ("validation_percent", "integer", "", "validation_percent = 10", "Percentage of the training samples that is held out as the validation set, chosen by the seed, of each class its share; 1 to 99, not together with `validation`"),
         ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses the samples of `test_percent` and `validation_percent`. If left out: 0 where there is a `test_percent`, else the `seed` of the settings"),
         ("scale",         "float", "1.0", "scale = 0.0625", "Floats are multiplied by this"),

@@ -1,5 +1,7 @@
 //! Where the training samples lie and how to read them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Augment, CsvSource, Source};
@@ -16,6 +18,10 @@ pub struct DataSpec {
     /// The validation set, where it lies in files of its own.
     #[serde(default)]
     pub validation: Option<Source>,
+    /// The columns of a table that each input of the model takes, in its order, by their names in the header; other columns but the
+    /// label are not read. Empty: the only input takes all columns that are no label.
+    #[serde(default)]
+    pub inputs: BTreeMap<String, Vec<String>>,
     /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen by a seed, or the
     /// last ones where samples of a text overlap.
     #[serde(default)]
@@ -88,6 +94,7 @@ impl DataSpec {
             source: source.into(),
             test: None,
             validation: None,
+            inputs: BTreeMap::new(),
             validation_percent: None,
             hold_out_seed: None,
             scale: 1.0,
@@ -110,6 +117,23 @@ impl DataSpec {
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
+        self
+    }
+
+    /// This input of the model takes these columns of a table, by their names in the header.
+    ///
+    /// ```
+    /// use syncline_scheduler::spec::{CsvSource, DataSpec};
+    /// let people = CsvSource::new("people.csv").label_names(["bought"]);
+    /// let data = DataSpec::new(people).input("categories", ["city", "job"]).input("numbers", ["age"]);
+    /// ```
+    #[must_use]
+    pub fn input<N: Into<String>>(
+        mut self,
+        input: impl Into<String>,
+        columns: impl IntoIterator<Item = N>,
+    ) -> Self {
+        self.inputs.insert(input.into(), columns.into_iter().map(Into::into).collect());
         self
     }
 

@@ -13,6 +13,7 @@ impl DataSpec {
             source,
             test,
             validation,
+            inputs,
             validation_percent,
             hold_out_seed,
             scale,
@@ -32,6 +33,9 @@ impl DataSpec {
         let parts = [("source", Some(source)), ("test", test.as_ref()), ("validation", validation.as_ref())];
         for (part, source) in parts {
             source.iter().for_each(|source| source.list_settings(part, to));
+        }
+        for (input, columns) in inputs {
+            to.push(&format!("data.inputs.{}", value::key(input)), value::texts(columns));
         }
         let split = match split {
             Split::All => None,

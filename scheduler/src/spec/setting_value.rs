@@ -34,6 +34,12 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
+/// A name within the place of a setting: in quotes unless TOML takes it without.
+pub fn key(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { quoted(name) }
+}
+
 /// A table of values that are written already.
 pub fn table<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
@@ -88,6 +94,7 @@ mod tests {
             table([("every_s", "60".to_owned()), ("on", "true".to_owned())]),
             "{ every_s = 60, on = true }"
         );
+        assert_eq!(["x-1", "x.1", "", "it's"].map(key), ["x-1", "'x.1'", "''", "\"it's\""]);
         assert_eq!((table([]), list([0u8; 0])), ("{}".to_owned(), "[]".to_owned()));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_scheduler::spec::{CsvSource, DataSpec, Separator, Source, Split};
+use syncline_scheduler::spec::{DataSpec, Separator, Source, Split};
 
 use super::array::SourceArrays;
 use super::array_parts::ArrayParts;
@@ -15,6 +15,7 @@ use super::error::DataError;
 use super::file::Step;
 use super::fit::Purpose;
 use super::note::Note;
+use super::settings;
 use super::signature::ModelSignature;
 use super::source::{self, Form, SourceFiles};
 use super::stratified;
@@ -33,6 +34,8 @@ pub struct Dataset {
     augmentation: Option<Augmentation>,
     /// Columns of the training set's table that are the label.
     label_columns: Vec<LabelColumn>,
+    /// Those that each input takes.
+    input_columns: Vec<Vec<LabelColumn>>,
     /// What the classes are called, where the labels of that table are texts.
     class_names: Vec<String>,
     /// What separates the columns of the training set's first table.
@@ -79,7 +82,7 @@ impl Dataset {
         form: Form<'_>,
         step: &mut Step<'_>,
     ) -> Result<(Self, FileDigests), DataError> {
-        check(spec, wanted)?;
+        settings::check(spec, wanted)?;
         let has_texts = |data: &DataSpec| !data.class_names.is_empty();
         let as_texts =
             (has_texts(spec) || form.like.is_some_and(has_texts)).then(|| wanted.clone().of_texts());
@@ -102,7 +105,8 @@ impl Dataset {
             note.write();
         }
         let mut digests = found.of_each();
-        let mut files = |source, contents| SourceFiles::new(source, contents, &mut digests, is_noted);
+        let mut files =
+            |source, contents| SourceFiles::new(source, &spec.inputs, contents, &mut digests, is_noted);
         let files_of_source = files(&spec.source, contents);
         let test = spec.test.as_ref().zip(test_contents).map(|(source, contents)| files(source, contents));
         let validation = spec.validation.as_ref().zip(validation_contents);
@@ -116,7 +120,12 @@ impl Dataset {
         let class_names = classes.map(|classes| classes.names.clone()).unwrap_or_default();
         let header = names.header.as_ref();
         let features: usize = source.inputs.iter().map(ArrayParts::width).sum();
-        let label_columns = source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header));
+        let columns = |numbers: &ArrayParts| {
+            let others = source.label.as_ref().map_or(0, ArrayParts::width);
+            LabelColumn::of_table(numbers, features + others, header)
+        };
+        let label_columns = source.label.as_ref().map(columns).unwrap_or_default();
+        let input_columns = source.inputs.iter().map(columns).collect();
         let purposes = Purposes::of(spec, wanted);
         let mut set = Self::fit(source, &purposes, step).map_err(|error| match header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
@@ -131,10 +140,12 @@ impl Dataset {
             set.append("test", part(files)?, wanted)?;
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
-        set.label_columns = label_columns.unwrap_or_default();
+        (set.label_columns, set.input_columns) = (label_columns, input_columns);
         set.class_names = class_names;
         set.separator = names.separator;
-        set.header_of_numbers = header.map(Header::numbers).unwrap_or_default();
+        // Whoever names the columns of inputs has looked at it.
+        set.header_of_numbers =
+            header.filter(|_| spec.inputs.is_empty()).map(Header::numbers).unwrap_or_default();
         set.validation_from = set.rows;
         if let Some(files) = validation {
             set.append("validation", part(files)?, wanted)?;
@@ -149,7 +160,7 @@ impl Dataset {
         let label = raw.label.zip(purposes.label.as_ref());
         let label = label.map(|(parts, purpose)| Column::of(parts, purpose, step)).transpose()?;
         let (rows, augmentation) = (raw.rows, None);
-        let (label_columns, class_names) = (Vec::new(), Vec::new());
+        let (label_columns, input_columns, class_names) = (Vec::new(), Vec::new(), Vec::new());
         let (test_from, validation_from) = (rows, rows);
         Ok(Self {
             inputs,
@@ -159,6 +170,7 @@ impl Dataset {
             validation_from,
             augmentation,
             label_columns,
+            input_columns,
             class_names,
             separator: None,
             header_of_numbers: Vec::new(),
@@ -219,6 +231,11 @@ impl Dataset {
     /// Columns of a CSV file that are the label, in its order; none of another format.
     pub fn label_columns(&self) -> &[LabelColumn] {
         &self.label_columns
+    }
+
+    /// The column of a CSV file that a number of an input is, both from 0; `None` of another format.
+    pub(crate) fn input_column(&self, input: usize, number: usize) -> Option<&LabelColumn> {
+        self.input_columns.get(input)?.get(number)
     }
 
     /// What the classes are called, from 0, where the labels of a CSV file are texts; none where they are numbers.
@@ -383,87 +400,4 @@ impl Purposes {
         let inputs = wanted.inputs.iter().map(|input| Purpose::Input(input.clone(), spec.clone())).collect();
         Self { inputs, label: wanted.label.clone().map(Purpose::Label) }
     }
-}
-
-/// Settings that make no sense, before anything is read.
-fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
-    let sources = || spec.sources();
-    let named = sources().all(Source::has_named_arrays);
-    if wanted.inputs.len() > 1 && !named {
-        let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(DataError::TooManyInputs { count: wanted.inputs.len(), names });
-    }
-    let text = sources().any(|source| matches!(source, Source::Text { .. }));
-    let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
-    let wrong_number = |name: &str, what: &str, found: Option<f64>| {
-        let what = format!("`{name}` must {what}, not {}", found?);
-        Some(DataError::InvalidSetting { what })
-    };
-    let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale.into()]))
-        .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
-        .or_else(|| wrong_number("std", "hold finite numbers", no_number(&spec.std)))
-        .or_else(|| {
-            wrong_number("std", "be above 0", spec.std.iter().copied().find(|&number| number <= 0.0))
-        });
-    if let Some(error) = wrong_number {
-        return Err(error);
-    }
-    let label_twice = |source: &Source| {
-        matches!(source, Source::Csv(CsvSource { label_columns, label_names, .. })
-            if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
-    };
-    let unpaired = |source: &Source| {
-        matches!(source, Source::Idx { images: samples, labels } | Source::Npy { samples, labels }
-            if samples.0.len() != labels.0.len())
-    };
-    let what = match spec.split {
-        _ if sources().any(unpaired) => {
-            "a source must name a file of labels for each file of samples".to_owned()
-        }
-        _ if spec.scale == 0.0 => "`scale` must not be 0: every number of every sample would be".to_owned(),
-        _ if sources().any(label_twice) => {
-            "`label_columns` must be left out where `label_names` says which columns are the label".to_owned()
-        }
-        _ if wanted.inputs.len() > 1 && !spec.sample_shape.is_empty() => {
-            let count = wanted.inputs.len();
-            format!(
-                "`sample_shape` must be left out for a model of {count} inputs: it does not say of which one"
-            )
-        }
-        Split::TestEvery(0) => "`test_every` must be at least 1, not 0".to_owned(),
-        // Samples beside a test sample would train on its characters and labels, and its loss would say nothing new.
-        Split::TestEvery(every) if sources().any(is_overlapping_text) => format!(
-            "`test_every = {every}` does not go with samples of a text that overlap (`stride` below `context`), which would train on \
-             what tests; set `split = {{ test_last_percent = 10 }}`, or leave `stride` out"
-        ),
-        Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => {
-            format!("`test_last_percent` must be from 1 to 99, not {percent}")
-        }
-        Split::TestPercent(percent) if !(1..=99).contains(&percent) => {
-            format!("`test_percent` must be from 1 to 99, not {percent}")
-        }
-        Split::TestEvery(_) | Split::TestPercent(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
-            "the test set must come from `test` or from `split`, not from both".to_owned()
-        }
-        _ if text && spec.test.is_some() => {
-            "a text must be one file; set `split = { test_last_percent = 10 }` in place of `test`".to_owned()
-        }
-        _ if text && spec.validation.is_some() => {
-            "a text must be one file; set `validation_percent = 10` in place of `validation`".to_owned()
-        }
-        _ if spec.validation.is_some() && spec.validation_percent.is_some() => {
-            "the validation set must come from `validation` or from `validation_percent`, not from both"
-                .to_owned()
-        }
-        _ if spec.validation_percent.is_some_and(|percent| !(1..=99).contains(&percent)) => {
-            let percent = spec.validation_percent.unwrap_or_default();
-            format!("`validation_percent` must be from 1 to 99, not {percent}")
-        }
-        _ => return Ok(()),
-    };
-    Err(DataError::InvalidSetting { what })
-}
-
-fn is_overlapping_text(source: &Source) -> bool {
-    matches!(source, Source::Text { context, stride, .. } if (1..*context).contains(stride))
 }

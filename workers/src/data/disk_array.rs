@@ -1,5 +1,6 @@
 //! An array that stays in its file: its samples are read when a batch wants them.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ pub(super) struct DiskArray {
     /// Of the first number, in bytes from the start of the file.
     start: u64,
     encoding: Encoding,
+    /// Numbers of a sample in the file, and which of them these are; the others are another input's.
+    width_in_file: usize,
+    part: Range<usize>,
     /// Of one sample.
     pub(super) shape: Vec<usize>,
     pub(super) rows: usize,
@@ -82,8 +86,23 @@ impl DiskArray {
             let reason = format!("an array of shape {sizes:?} does not fit into it");
             return Err(DataError::Format { path: file.path().to_owned(), reason });
         }
-        let (path, columns) = (file.path().to_owned(), Vec::new());
-        Ok(Self { file: file.clone(), start, encoding, shape: shape.to_vec(), rows, path, columns })
+        let width_in_file = width as usize;
+        Ok(Self {
+            file: file.clone(),
+            start,
+            encoding,
+            width_in_file,
+            part: 0..width_in_file,
+            shape: shape.to_vec(),
+            rows,
+            path: file.path().to_owned(),
+            columns: Vec::new(),
+        })
+    }
+
+    /// These numbers of each sample, which is read as a whole all the same.
+    pub(super) fn part(self, part: Range<usize>) -> Self {
+        Self { shape: vec![part.len()], part, ..self }
     }
 
     /// The same as numbers of this table. `columns`: the one of its file, from 0, that each number of a sample comes from.
@@ -111,7 +130,17 @@ impl DiskArray {
     }
 
     fn sample_bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.encoding.bytes() as usize
+        self.width_in_file * self.encoding.bytes() as usize
+    }
+
+    /// What these numbers are of samples as they lie in the file.
+    fn own(&self, samples: Vec<u8>) -> Vec<u8> {
+        if self.part.len() == self.width_in_file {
+            return samples;
+        }
+        let number = self.encoding.bytes() as usize;
+        let own = self.part.start * number..self.part.end * number;
+        samples.chunks_exact(self.sample_bytes()).flat_map(|sample| &sample[own.clone()]).copied().collect()
     }
 
     /// How many samples are read at a time.
@@ -130,6 +159,7 @@ impl DiskArray {
             rest = behind;
         }
         self.file.check_unchanged()?;
+        let bytes = self.own(bytes);
         let first = rows.first().map_or(0, |&row| row as usize);
         let sizes = [&[rows.len()], self.shape.as_slice()].concat();
         let array = match self.encoding {

@@ -323,13 +323,28 @@ pub enum DataError {
     },
     /// Several inputs, and a source that gives one.
     #[error(
-        "[E363] the model has {count} data inputs ({names}); only named arrays, `npz` or `safetensors`, give more than one"
+        "[E363] the model has {count} data inputs ({names}), and the data gives one: `inputs` names the columns of each in a table, other data are \
+         named arrays, `npz` or `safetensors`"
     )]
     TooManyInputs {
         /// Data inputs of the model, 2 and more.
         count: usize,
         /// Their names, with commas between.
         names: String,
+    },
+    /// Inputs that are given columns of a table, and are not those of the model.
+    #[error("[E637] `inputs` does not go with the model: {what}")]
+    UnfitInputs {
+        /// The input that is unknown, or has no column, and those of the model.
+        what: String,
+    },
+    /// A table without a column that an input takes.
+    #[error("[E636] the inputs do not find their columns in {}: {what}", path.display())]
+    InputColumns {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Input and column, and what the file has instead, in words.
+        what: String,
     },
     /// A setting of the data that makes no sense, or does not go with another.
     #[error("[E480] data: {what}")]
@@ -432,6 +447,8 @@ pub enum Remedy {
     NoTranspose,
     /// They are rows of a table, as the model wants them, but of another length.
     LabelColumns,
+    /// They are the columns of a table that the data names for this input, and it takes others.
+    InputColumns,
     /// They are rows of a table of another length, and its first column has no name: it may only count the rows.
     IndexColumn,
     /// They are flat.
@@ -493,6 +510,8 @@ impl DataError {
             Self::NoSuchRow { .. } => "E339",
             Self::SampleShape { .. } => "E362",
             Self::TooManyInputs { .. } => "E363",
+            Self::UnfitInputs { .. } => "E637",
+            Self::InputColumns { .. } => "E636",
             Self::InvalidSetting { .. } => "E480",
             Self::Augment { .. } => "E479",
             Self::UnsupportedElement { .. } => "E481",

@@ -57,7 +57,7 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
         input: wanted.name.clone(),
         model: display_shape(&wanted.shape),
         data: array.shape.clone(),
-        remedy: remedy(&wanted.shape, &array),
+        remedy: remedy(&wanted.shape, &array, !spec.inputs.is_empty()),
     })?;
     let store = match wanted.element {
         DataElement::F32 => {
@@ -127,12 +127,14 @@ fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> 
     Ok(Block { element, shape, offset: array.offset, stride: array.stride, store })
 }
 
-/// What makes samples of this shape fit, if something does that leaves every number its meaning.
-fn remedy(wanted: &[Option<usize>], found: &Array) -> Remedy {
+/// What makes samples of this shape fit, if something does that leaves every number its meaning. `has_names`: whether inputs name their
+/// columns of a table.
+fn remedy(wanted: &[Option<usize>], found: &Array, has_names: bool) -> Remedy {
     match found.shape.as_slice() {
         &[height, width, channels] if common_shape(wanted, &[channels, height, width]).is_some() => {
             Remedy::Transpose
         }
+        [_] if has_names && found.table_column(0).is_some() => Remedy::InputColumns,
         [_] if wanted.len() == 1 && found.table_column(0).is_some() => Remedy::LabelColumns,
         [_] => Remedy::SampleShape,
         _ => Remedy::None,

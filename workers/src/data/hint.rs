@@ -124,6 +124,9 @@ impl DataError {
                 "every column of a table is a number of the sample, but those of the label, which is the last one unless `label_names` \
                  or `label_columns` under `data` say otherwise (`label_columns = 0`: none); or export the model for this data",
             ),
+            Self::SampleShape { remedy: Remedy::InputColumns, .. } => Some(
+                "`[data.inputs]` says which columns this input takes: name as many as it has numbers, or export the model for this data",
+            ),
             Self::SampleShape { remedy: Remedy::IndexColumn, .. } => Some(
                 "the first column has no name: if it only counts the rows, as the index of pandas does, write the file without it, \
                  to_csv(FILE, index=False)",
@@ -139,7 +142,15 @@ impl DataError {
                 Some("correct the labels, or name the one that really counts nothing as `ignore_index`")
             }
             Self::TooManyInputs { .. } => Some(
-                "write one array for each input and the label: numpy.savez(FILE, INPUT=a, OTHER=b, label=y)",
+                "for a table write under `[data.inputs]` which columns each input takes, INPUT = [\"COLUMN\", \"COLUMN\"]; else one array for each input \
+                 and the label: numpy.savez(FILE, INPUT=a, OTHER=b, label=y)",
+            ),
+            Self::UnfitInputs { .. } => Some(
+                "under `[data.inputs]` each input of the model has a line with its name and its columns; `syncline model show FILE` lists the inputs",
+            ),
+            Self::InputColumns { .. } => Some(
+                "columns have the names of the header, which has to be the first line behind `skip_lines`, and each is of one input or of the label: \
+                 correct `[data.inputs]`, `label_names`, or the header",
             ),
             Self::UnsupportedElement { remedy, .. } => Some(*remedy),
             Self::MissingTensor { .. } => Some(

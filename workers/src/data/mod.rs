@@ -38,6 +38,7 @@ mod npy;
 mod npz;
 mod pattern;
 mod remote;
+mod settings;
 mod signature;
 mod source;
 mod standard;

@@ -1,5 +1,6 @@
 //! One source of a job's data: its files, their digest, and the arrays in them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
@@ -7,7 +8,7 @@ use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
 use super::array::{Array, SourceArrays};
 use super::array_parts::ArrayParts;
 use super::contents::Contents;
-use super::csv::{self, LabelColumns, OnDisk, TableCache};
+use super::csv::{self, InputColumns, LabelColumns, OnDisk, TableCache};
 use super::digests::Hashes;
 use super::error::DataError;
 use super::file::{self, Limit, Step};
@@ -41,6 +42,8 @@ pub(crate) struct Form<'a> {
 /// A source, with what its files hold.
 pub(super) struct SourceFiles<'a> {
     source: &'a Source,
+    /// Which columns of a table each input takes.
+    inputs: &'a BTreeMap<String, Vec<String>>,
     contents: Vec<Contents>,
     /// Of the bytes of each file as they lie on the disk.
     digests: &'a [String],
@@ -89,11 +92,11 @@ impl Form<'_> {
         if !matches!(like.source, Source::Csv(_)) {
             return Ok(nothing);
         }
-        let here = table_of(files.source, wanted, self.passes_over_label);
+        let here = table_of(files.source, files.inputs, wanted, self.passes_over_label);
         if !csv::needs_names(&files.tables(), &here)? {
             return Ok(nothing);
         }
-        let there = table_of(&like.source, wanted, false);
+        let there = table_of(&like.source, &like.inputs, wanted, false);
         let there = csv::Wanted { has_classes: there.has_classes || self.has_classes, ..there };
         let mut names = || {
             let mut hashes = Hashes::of(like.paths().len());
@@ -103,7 +106,7 @@ impl Form<'_> {
             // The digest is one of all files.
             all.try_for_each(|files| files.map(drop))?;
             let digests = hashes.checked(like)?;
-            let files = SourceFiles::new(&like.source, contents, &mut digests.of_each(), false);
+            let files = SourceFiles::new(&like.source, &like.inputs, contents, &mut digests.of_each(), false);
             csv::read_names(&files.tables(), &there, self.on_disk(), step)
         };
         let path = path.iter().next().unwrap_or_default().into();
@@ -159,10 +162,17 @@ pub(super) fn read(
 }
 
 /// How a table is read.
-fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) -> csv::Wanted<'a> {
+fn table_of<'a>(
+    source: &'a Source,
+    inputs: &'a BTreeMap<String, Vec<String>>,
+    wanted: &ModelSignature,
+    passes_over: bool,
+) -> csv::Wanted<'a> {
+    let columns = wanted.inputs.iter().filter_map(|input| inputs.get_key_value(&input.name));
+    let inputs: Vec<_> = columns.map(|(input, columns)| InputColumns { input, columns }).collect();
     let Source::Csv(CsvSource { label_columns, label_names, skip_lines, separator, .. }) = source else {
         let label = LabelColumns::Last(0);
-        return csv::Wanted { label, skip_lines: 0, separator: None, has_classes: false };
+        return csv::Wanted { label, inputs, skip_lines: 0, separator: None, has_classes: false };
     };
     let (last, names) = (*label_columns, label_names.as_slice());
     let label = match names {
@@ -172,11 +182,14 @@ fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) 
                 shape.and_then(|mut shape| shape.try_fold(1usize, |all, size| all.checked_mul(size?)));
             LabelColumns::PassedOver { last, names, features }
         }
+        // What no input takes is not read.
+        [] if !inputs.is_empty() && wanted.label.is_none() => LabelColumns::Last(0),
         [] => LabelColumns::Last(last),
         names => LabelColumns::Named(names),
     };
     csv::Wanted {
         label,
+        inputs,
         skip_lines: *skip_lines,
         separator: *separator,
         has_classes: wanted.texts().is_some(),
@@ -199,13 +212,14 @@ impl<'a> SourceFiles<'a> {
     /// `digests`: those of its files, and of others that come behind them, which are left.
     pub(super) fn new(
         source: &'a Source,
+        inputs: &'a BTreeMap<String, Vec<String>>,
         contents: Vec<Contents>,
         digests: &mut &'a [String],
         are_noted: bool,
     ) -> Self {
         let (here, others) = digests.split_at(contents.len());
         *digests = others;
-        Self { source, contents, digests: here, are_noted }
+        Self { source, inputs, contents, digests: here, are_noted }
     }
 
     /// Each file with what it holds.
@@ -241,15 +255,15 @@ impl<'a> SourceFiles<'a> {
         let paired = || files.split_at(files.len() / 2);
         let pairs = || paired().0.iter().zip(paired().1);
         let single =
-            |(samples, labels)| single_input(ArrayParts::of(samples), ArrayParts::of(labels), wanted);
+            |(samples, labels)| source_arrays(vec![ArrayParts::of(samples)], ArrayParts::of(labels), wanted);
         let of_arrays = |(samples, labels): (Array, Array)| single((samples.into(), labels.into()));
         let found = match self.source {
             Source::Csv(_) => {
-                let table = table_of(self.source, wanted, form.passes_over_label);
+                let table = table_of(self.source, self.inputs, wanted, form.passes_over_label);
                 let found = csv::read(&self.tables(), &table, like, form.on_disk(), step)?;
-                let Some((samples, labels, names)) = found else { return Err(no_file()) };
-                check_count(samples.first.path(), &names, wanted)?;
-                return Ok(SourceArrays { names, ..single_input(samples, labels, wanted) });
+                let Some((inputs, labels, names)) = found else { return Err(no_file()) };
+                check_count(labels.first.path(), &names, wanted)?;
+                return Ok(SourceArrays { names, ..source_arrays(inputs, labels, wanted) });
             }
             Source::Idx { .. } => {
                 joined(pairs().map(|(images, labels)| idx::read(*images, *labels).map(single)), wanted)?
@@ -294,10 +308,10 @@ fn no_file() -> DataError {
     DataError::InvalidSetting { what: "a source must name at least one file".to_owned() }
 }
 
-/// What the model wants of a source with one input and one label.
-fn single_input(samples: ArrayParts, labels: ArrayParts, wanted: &ModelSignature) -> SourceArrays {
-    let rows = samples.rows();
-    let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
+/// What the model wants of a source that gives samples for each of its inputs in their order, and a label.
+fn source_arrays(inputs: Vec<ArrayParts>, labels: ArrayParts, wanted: &ModelSignature) -> SourceArrays {
+    let rows = labels.rows();
+    let inputs = inputs.into_iter().zip(&wanted.inputs).map(|(samples, _)| samples).collect();
     let label = wanted.label.as_ref().map(|_| labels);
     SourceArrays { inputs, label, rows, names: csv::TableNames::default() }
 }

@@ -69,7 +69,7 @@ impl PredictOptions {
 
     /// On all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
     /// that of the job has names, too. It is read for them; with [`columns_of`](Self::columns_of) as `None` it is not, and columns
-    /// are taken in their order.
+    /// are taken in their order. Columns that inputs of the job name are always found by these names.
     ///
     /// # Errors
     /// E577 if the job reads labels from files of their own and these are no pairs, or its samples are of a text, in which characters have other numbers.
@@ -107,8 +107,10 @@ impl PredictOptions {
             _ => {}
         }
         expand_source(&mut source)?;
-        let DataSpec { scale, mean, std, channel_axis, sample_shape, layout, .. } = job.train.data.clone();
-        let data = DataSpec { scale, mean, std, channel_axis, sample_shape, layout, ..DataSpec::new(source) };
+        let DataSpec { inputs, scale, mean, std, channel_axis, sample_shape, layout, .. } =
+            job.train.data.clone();
+        let of_source = DataSpec::new(source);
+        let data = DataSpec { inputs, scale, mean, std, channel_axis, sample_shape, layout, ..of_source };
         let columns_of = Some(job.train.data.clone());
         Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }

@@ -114,8 +114,16 @@ pub(super) fn inspect(
         let Standard { mean, std, constant, rounded, differs_along_last } =
             set.standard(&train_rows, wanted, spec.channel_axis)?;
         (spec.mean, spec.std) = (mean, std);
-        warnings.extend(constant_channels(&constant));
-        warnings.extend(rounded_channels(&rounded));
+        let name = |channel: usize| {
+            let input = wanted.inputs.iter().position(|input| input.element == DataElement::F32)?;
+            let is_flat = set.input_shapes().nth(input).is_some_and(|shape| shape.len() == 1);
+            set.input_column(input, channel).filter(|_| is_flat)?.name.as_deref()
+        };
+        let numbers_of = |channels: &[usize]| -> Vec<String> {
+            channels.iter().map(|&channel| channel_in_words(channel, name(channel))).collect()
+        };
+        warnings.extend(constant_channels(&numbers_of(&constant)));
+        warnings.extend(rounded_channels(&numbers_of(&rounded)));
         warnings.extend(differs_along_last.map(|shape| uneven_channels(&shape)));
     }
     if let Some(ignored) = wanted.ignored_label()
@@ -178,8 +186,8 @@ fn header_of_numbers(names: &[String]) -> Option<String> {
 }
 
 /// Channels that cannot tell samples apart as well as they should.
-fn rounded_channels(channels: &[usize]) -> Option<String> {
-    let (which, it) = match numbers_of(channels).as_slice() {
+fn rounded_channels(channels: &[String]) -> Option<String> {
+    let (which, it) = match channels {
         [] => return None,
         [one] => (format!("channel {one} holds"), "it"),
         numbers => (format!("channels {} hold", name_list::cut(numbers)), "them"),
@@ -212,21 +220,23 @@ fn wide_labels(deviation: f64) -> Option<String> {
     })
 }
 
-/// As people count.
-fn numbers_of(channels: &[usize]) -> Vec<String> {
-    channels.iter().map(|channel| (channel + 1).to_string()).collect()
+/// As people count, and as the table calls it.
+fn channel_in_words(channel: usize, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{} (`{name}`)", channel + 1),
+        None => (channel + 1).to_string(),
+    }
 }
 
 /// Channels that tell no sample from another one.
-fn constant_channels(channels: &[usize]) -> Option<String> {
-    let numbers = numbers_of(channels);
-    let (which, what) = match numbers.as_slice() {
+fn constant_channels(channels: &[String]) -> Option<String> {
+    let (which, what) = match channels {
         [] => return None,
         [one] => (format!("channel {one} is"), "becomes"),
-        _ => (format!("channels {} are", name_list::cut(&numbers)), "become"),
+        _ => (format!("channels {} are", name_list::cut(channels)), "become"),
     };
     Some(format!(
-        "{which} the same in all training samples, and {what} 0 by `standardize`; channels of a table are its columns without those of the label"
+        "{which} the same in all training samples, and {what} 0 by `standardize`; channels of a table are the columns of the input, without those of the label"
     ))
 }
 

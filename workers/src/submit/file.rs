@@ -419,7 +419,7 @@ mod tests {
         let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
         let snippets: Vec<_> =
             page.split("```toml\n[data]").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-        assert_eq!(snippets.len(), 13);
+        assert_eq!(snippets.len(), 14);
         for snippet in snippets {
             let graph = parse(&format!("{head}[data]{snippet}"), Path::new("/data")).unwrap();
             let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };

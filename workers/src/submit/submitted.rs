@@ -198,6 +198,7 @@ loss_options = { label_smoothing = 0.1, class_weights = [1.0, 2.5], ignore_index
 source.csv = { path = ["o.csv", "p.csv"], label_columns = 2, label_names = ["a b", "it's"], skip_lines = 1, separator = ";" }
 test.idx = { images = "i.gz", labels = "l.gz" }
 validation.cifar10.paths = ["1.bin", "2.bin"]
+inputs = { "x.1" = ["a b", "it's"], numbers = ["c"] }
 validation_percent = 10
 scale = 0.0039215689
 mean = [0.5, 1e-7]

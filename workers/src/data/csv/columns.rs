@@ -8,6 +8,7 @@ use super::super::array_parts::ArrayParts;
 use super::super::error::DataError;
 use super::fields::Fields;
 use super::header::{First, Header};
+use super::input_columns::{self, InputColumns};
 
 /// Which columns are the label, as a job says it.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +26,7 @@ pub(in crate::data) enum LabelColumns<'a> {
     },
 }
 
-/// A column of a CSV file that is a number of the label.
+/// A column of a CSV file that is a number of the label, or of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LabelColumn {
@@ -38,15 +39,14 @@ pub struct LabelColumn {
 }
 
 impl LabelColumn {
-    /// Those of a table with this header, if it has one, whose sample has so many numbers.
+    /// Those of a table with this header; without one it has so many columns.
     pub(in crate::data) fn of_table(
-        label: &ArrayParts,
-        features: usize,
+        numbers: &ArrayParts,
+        columns: usize,
         header: Option<&Header>,
     ) -> Vec<Self> {
-        let width = label.width();
-        let of = (features + width) as u64;
-        let columns = (0..width).filter_map(|index| label.first.table_column(index));
+        let of = header.map_or(columns, Header::columns) as u64;
+        let columns = (0..numbers.width()).filter_map(|index| numbers.first.table_column(index));
         let name = |column: usize| header.and_then(|header| header.name(column)).map(str::to_owned);
         columns.map(|number| Self { number: number as u64, of, name: name(number - 1) }).collect()
     }
@@ -79,11 +79,13 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Looks at the first record, and steps over it if it is a header: if it has to hold names, or holds no number.
-    /// `like`: the header of the training file, whose columns this one has in any order.
+    /// `inputs`: which columns each input of the model takes; none where the only one takes all that are no label. `like`: the header of the
+    /// training file, whose columns this one has in any order.
     pub(super) fn find(
         path: &Path,
         fields: &mut Fields<'_>,
         wanted: LabelColumns<'_>,
+        inputs: &[InputColumns<'_>],
         like: Option<&Header>,
     ) -> Result<Self, DataError> {
         let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
@@ -106,11 +108,18 @@ impl Columns {
             }));
         }
         let count = first.names.len();
-        let is_header = first.is_header(wanted) && !like.is_some_and(|like| like.is_sample(&first));
+        let is_header = first.is_header(wanted, inputs) && !like.is_some_and(|like| like.is_sample(&first));
         let is_labeled = !matches!(wanted, LabelColumns::PassedOver { .. });
         if let Some(like) = like.filter(|like| !is_header && like.has_labels(count, label_count, is_labeled))
         {
             return Ok(Self::new(like.places_in_order(is_labeled), Vec::new(), None));
+        }
+        if !inputs.is_empty() {
+            let places =
+                input_columns::places(path, &first, (wanted, inputs), like, (start, fields.separator()))?;
+            let header = like.is_none().then(|| Header::new(path, first.names.clone(), &places));
+            *fields = after;
+            return Ok(Self::new(places, first.names, header));
         }
         if let Some(like) = like.filter(|_| is_header) {
             let places = like.places_in(path, &first, names, is_labeled)?;

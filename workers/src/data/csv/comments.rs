@@ -6,22 +6,26 @@ use super::super::error::DataError;
 use super::columns::LabelColumns;
 use super::fields::Fields;
 use super::header::First;
+use super::input_columns::InputColumns;
 
-/// Steps over comments. A line that has all names of the label is no comment but the header, whatever it begins with.
+/// Steps over comments. A line that has all names of the label, or of columns that inputs take, is no comment but the header, whatever it
+/// begins with.
 pub(super) fn pass_over(
     path: &Path,
     fields: &mut Fields<'_>,
     label: LabelColumns<'_>,
+    inputs: &[InputColumns<'_>],
 ) -> Result<(), DataError> {
-    let names = match label {
-        LabelColumns::Named(names) | LabelColumns::PassedOver { names, .. } => names,
-        LabelColumns::Last(_) => &[],
+    let of_inputs: Vec<&String> = inputs.iter().flat_map(|input| input.columns).collect();
+    let of_label = match label {
+        LabelColumns::Named(names) | LabelColumns::PassedOver { names, .. } => names.iter().collect(),
+        LabelColumns::Last(_) => Vec::new(),
     };
     let mut last = None;
     let separator = fields.separator().byte();
     while let Some(comment) = fields.line().filter(|line| is_comment(line)) {
-        let has = |name: &String| parts(comment, separator).any(|part| part == name.as_bytes());
-        if !names.is_empty() && names.iter().all(has) {
+        let has = |name: &&String| parts(comment, separator).any(|part| part == name.as_bytes());
+        if [&of_inputs, &of_label].iter().any(|names| !names.is_empty() && names.iter().all(has)) {
             return Ok(());
         }
         last = Some((fields.line_number(), parts(comment, separator).count()));

@@ -9,6 +9,7 @@ use syncline_scheduler::spec::Separator;
 use super::super::error::DataError;
 use super::columns::{LabelColumns, Place, other_separator, separator_before};
 use super::fields::{Field, Fields};
+use super::input_columns::InputColumns;
 use super::text::{number, shown};
 
 /// Names of columns that an error lists.
@@ -63,8 +64,8 @@ impl First {
     }
 
     /// Whether it holds the names of the columns: if it has to, or holds no number.
-    pub(super) fn is_header(&self, label: LabelColumns<'_>) -> bool {
-        let has_to = matches!(label, LabelColumns::Named([_, ..]));
+    pub(super) fn is_header(&self, label: LabelColumns<'_>, inputs: &[InputColumns<'_>]) -> bool {
+        let has_to = matches!(label, LabelColumns::Named([_, ..])) || !inputs.is_empty();
         has_to || !(self.has_number || self.is_comment)
     }
 
@@ -76,23 +77,12 @@ impl First {
         start: &[u8],
         separator: Separator,
     ) -> Result<Vec<usize>, DataError> {
-        let setting = |name: &str, what: String, cause: String| {
-            let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
-            DataError::InvalidSetting { what }
-        };
         let mut labels = Vec::with_capacity(names.len());
         for name in names {
-            let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
-            let Some(column) = columns.next() else {
-                let cause = self.why_absent(name, start, separator);
-                let names = listed(&self.names, LISTED_NAMES, quoted).unwrap_or_default();
-                let what = format!("names {names} in line {}, and no", self.line);
-                return Err(setting(name, what, cause));
-            };
-            let count = 1 + columns.count();
-            if count > 1 {
-                return Err(setting(name, format!("has {count} columns of the name"), String::new()));
-            }
+            let column = self.column_of(name, start, separator).map_err(|what| {
+                let what = format!("`label_names`: {} {what}", path.display());
+                DataError::InvalidSetting { what }
+            })?;
             if labels.contains(&column) {
                 let what = format!("`label_names` must name each column once, not `{name}` twice");
                 return Err(DataError::InvalidSetting { what });
@@ -100,6 +90,20 @@ impl First {
             labels.push(column);
         }
         Ok(labels)
+    }
+
+    /// The column of this name, which has to be there once; or what the file has instead, in words. `start`: the file from here on.
+    pub(super) fn column_of(&self, name: &str, start: &[u8], separator: Separator) -> Result<usize, String> {
+        let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
+        let Some(column) = columns.next() else {
+            let cause = self.why_absent(name, start, separator);
+            let names = listed(&self.names, LISTED_NAMES, quoted).unwrap_or_default();
+            return Err(format!("names {names} in line {}, and no `{name}`{cause}", self.line));
+        };
+        match 1 + columns.count() {
+            1 => Ok(column),
+            count => Err(format!("has {count} columns of the name `{name}`")),
+        }
     }
 
     /// Why there may be no column of this name, as the end of a sentence; empty where nothing is known.
@@ -145,6 +149,11 @@ impl Header {
         Self { path: path.to_owned(), names, places: places.to_vec(), labels }
     }
 
+    /// How many columns it names.
+    pub(super) fn columns(&self) -> usize {
+        self.names.len()
+    }
+
     /// What a column is called, from 0; `None` if it has no name.
     pub(super) fn name(&self, column: usize) -> Option<&str> {
         self.names.get(column).map(String::as_str).filter(|name| !name.is_empty())
@@ -166,6 +175,21 @@ impl Header {
     pub(in crate::data) fn begins_unnamed(&self) -> bool {
         let is_feature = matches!(self.places.first(), Some(Place::Feature(_)));
         is_feature && self.names.first().is_some_and(String::is_empty)
+    }
+
+    /// The columns of another file with a header that are the label, by the names that they have here.
+    pub(super) fn labels_in(
+        &self,
+        path: &Path,
+        first: &First,
+        start: &[u8],
+        separator: Separator,
+    ) -> Result<Vec<usize>, DataError> {
+        let column = |name: &String| first.column_of(name, start, separator);
+        self.labels.iter().map(column).collect::<Result<_, _>>().map_err(|what| {
+            let (path, training) = (path.to_owned(), self.path.clone());
+            DataError::ColumnNames { path, training, what: format!("it {what}") }
+        })
     }
 
     /// What each column of another file with a header holds, by their names. `labels`: how the job calls the label of that

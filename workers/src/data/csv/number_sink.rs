@@ -1,5 +1,6 @@
 //! Where the numbers of a table go as they are read.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::super::array::{EXACT_INTEGERS, Numbers};
@@ -66,9 +67,56 @@ impl NumberSink for NumbersInMemory<'_> {
     }
 }
 
+/// Keeps parts of each sample by themselves, as each input takes its own: an integer takes four bytes whatever stands in the columns of another.
+pub(super) struct NumbersOfParts<'a> {
+    /// Of a sample.
+    width: usize,
+    parts: Vec<(Range<usize>, NumbersInMemory<'a>)>,
+}
+
+impl<'a> NumbersOfParts<'a> {
+    /// `parts`: which numbers of a sample each has, one behind the other.
+    pub(super) fn of(table: &'a Path, parts: Vec<Range<usize>>) -> Self {
+        let width = parts.last().map_or(0, |part| part.end);
+        Self { width, parts: parts.into_iter().map(|part| (part, NumbersInMemory::of(table))).collect() }
+    }
+
+    pub(super) fn into_parts(self) -> impl Iterator<Item = (Range<usize>, Numbers)> {
+        self.parts.into_iter().map(|(part, kept)| (part, kept.numbers))
+    }
+}
+
+impl NumberSink for NumbersOfParts<'_> {
+    const MOST: u64 = NumbersInMemory::MOST;
+
+    fn append(&mut self, numbers: &[f64], share_read: f64) -> Result<(), DataError> {
+        if let [(_, all)] = self.parts.as_mut_slice() {
+            return all.append(numbers, share_read);
+        }
+        self.parts.iter_mut().try_for_each(|(part, kept)| {
+            let samples = numbers.chunks_exact(self.width);
+            let own: Vec<f64> = samples.flat_map(|sample| &sample[part.clone()]).copied().collect();
+            kept.append(&own, share_read)
+        })
+    }
+
+    fn replace(&mut self, by: &[u32]) -> Result<(), DataError> {
+        self.parts.iter_mut().try_for_each(|(_, kept)| kept.replace(by))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_sample_are_kept_by_themselves_each_as_narrow_as_its_own_numbers_are() {
+        let mut sink = NumbersOfParts::of(Path::new("all.csv"), vec![0..2, 2..3]);
+        sink.append(&[1.0, 2.0, 0.5, 3.0, 4.0, 7.0], 0.5).unwrap();
+        sink.append(&[5.0, 6.0, 8.0], 1.0).unwrap();
+        let parts: Vec<Numbers> = sink.into_parts().map(|(_, numbers)| numbers).collect();
+        assert_eq!(parts, [Numbers::I32(vec![1, 2, 3, 4, 5, 6]), Numbers::F64(vec![0.5, 7.0, 8.0])]);
+    }
 
     #[test]
     fn numbers_take_four_bytes_as_long_as_all_are_integers_and_none_is_changed_by_it() {

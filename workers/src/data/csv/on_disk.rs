@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::super::error::DataError;
 use super::super::file::Step;
 use super::columns::Columns;
 use super::numbers_file::{NumbersFile, SHORT};
-use super::table::{Read, Table};
+use super::table::{Read, Table, TableArrays};
 use super::table_cache::{ABOUT, Held, LABELS, SAMPLES, TableCache};
 use super::table_file::Beginning;
 
@@ -47,7 +48,7 @@ pub(super) fn read(
     table: &Table<'_>,
     on_disk: OnDisk<'_>,
     step: &mut Step<'_>,
-) -> Result<(ArrayParts, ArrayParts, Option<Vec<String>>), DataError> {
+) -> Result<TableArrays, DataError> {
     let of_user;
     let cache = match on_disk.cache {
         Some(cache) => cache,
@@ -68,10 +69,14 @@ pub(super) fn read(
         .map_err(|error| cache.failed(table.path(), &folder.join(ABOUT), 0, error.into()))?;
     let [width, label_width] = table.widths();
     let samples = disk_file(SAMPLES, samples, 0)?;
-    let samples = table.parts(&about.rows, |path, columns, before, rows| {
-        let array = array(&samples, about.samples_are_short, before, &[rows, width])?;
-        Ok(array.of_table(path, columns.by_number().0).into())
-    })?;
+    let of_input = |numbers: &Range<usize>| {
+        table.parts(&about.rows, |path, columns, before, rows| {
+            let array = array(&samples, about.samples_are_short, before, &[rows, width])?;
+            let columns = columns.by_number().0[numbers.clone()].to_vec();
+            Ok(array.part(numbers.clone()).of_table(path, columns).into())
+        })
+    };
+    let inputs = table.inputs.iter().map(of_input).collect::<Result<_, _>>()?;
     let labels = disk_file(LABELS, labels, on_disk.most_in_memory)?;
     let labels = table.parts(&about.rows, |path, columns, before, rows| {
         if label_width == 0 {
@@ -84,7 +89,7 @@ pub(super) fn read(
             false => array.read(&(0..rows as u32).collect::<Vec<_>>()).map(ArrayPart::from),
         }
     })?;
-    Ok((samples, labels, about.class_names))
+    Ok(TableArrays { inputs, labels, class_names: about.class_names })
 }
 
 /// What all numbers follow from.

@@ -1,15 +1,19 @@
 //! From the fields of CSV files to the numbers of their samples.
 
+use std::iter;
+use std::ops::Range;
+
 use syncline_scheduler::spec::Separator;
 
-use super::super::array::{Array, Origin};
+use super::super::array::{Array, Numbers, Origin};
 use super::super::array_parts::ArrayParts;
 use super::super::error::DataError;
 use super::super::file::{STEP_BYTES, Step, too_large};
 use super::classes::{ClassNames, Labels};
 use super::columns::{Columns, LabelColumns};
 use super::header::{First, Header};
-use super::number_sink::{NumberSink, NumbersInMemory};
+use super::input_columns::InputColumns;
+use super::number_sink::{NumberSink, NumbersOfParts};
 use super::on_disk::{self, OnDisk};
 use super::record_reader::RecordReader;
 use super::table_file::{Beginning, File, records};
@@ -20,9 +24,11 @@ const STEP_ROWS: u64 = 4_096;
 const PENDING_NUMBERS: usize = STEP_BYTES / 8;
 
 /// What is wanted of a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::data) struct Wanted<'a> {
     pub(in crate::data) label: LabelColumns<'a>,
+    /// In the order in which the model has them; none where its only input takes all columns that are no label.
+    pub(in crate::data) inputs: Vec<InputColumns<'a>>,
     /// Lines at the top that are not looked at.
     pub(in crate::data) skip_lines: u32,
     /// What separates columns; `None`: what the file shows.
@@ -45,7 +51,18 @@ pub(in crate::data) struct TableNames {
 /// Files that are read as one table, and what their beginnings say.
 pub(super) struct Table<'a> {
     pub(super) files: Vec<(File<'a>, Beginning)>,
+    /// Which numbers of a sample each input of the model takes.
+    pub(super) inputs: Vec<Range<usize>>,
     pub(super) labels: Labels,
+}
+
+/// The numbers of a table.
+pub(super) struct TableArrays {
+    /// Those that each input takes.
+    pub(super) inputs: Vec<ArrayParts>,
+    pub(super) labels: ArrayParts,
+    /// What the classes are called, where labels are texts.
+    pub(super) class_names: Option<Vec<String>>,
 }
 
 /// What was read besides the numbers.
@@ -66,6 +83,26 @@ impl Wanted<'_> {
             Some(None) => Labels::Numbers,
         }
     }
+
+    /// Whether this first record of a file names columns of inputs, and the label is asked for by name, too: nobody else has to say which
+    /// column is what.
+    fn is_named_by(&self, first: &First) -> bool {
+        let mut of_inputs = self.inputs.iter().flat_map(|input| input.columns);
+        !matches!(self.label, LabelColumns::Last(1..)) && of_inputs.any(|name| first.names.contains(name))
+    }
+
+    /// Which of so many numbers of a sample each input takes.
+    fn parts(&self, width: usize) -> Vec<Range<usize>> {
+        let widths = match self.inputs.as_slice() {
+            [] => vec![width],
+            inputs => inputs.iter().map(|input| input.columns.len()).collect(),
+        };
+        let parts = widths.into_iter().scan(0, |end, width| {
+            let start = std::mem::replace(end, *end + width);
+            Some(start..*end)
+        });
+        parts.collect()
+    }
 }
 
 /// Whether files other than those of the training set are read by the names of these: if one has a header, or texts as labels.
@@ -73,11 +110,13 @@ pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> R
     for file in files {
         let head = file.head()?;
         let first = First::read(&mut records(file.path, &head, wanted)?)?;
-        if first.has_text && first.is_header(wanted.label) {
+        let is_named = wanted.is_named_by(&first);
+        if !is_named && first.has_text && first.is_header(wanted.label, &wanted.inputs) {
             return Ok(true);
         }
         // Only the training file says which of the columns is the label that is there as well.
         if let LabelColumns::PassedOver { names: [_, ..], features: Some(numbers), .. } = wanted.label
+            && !is_named
             && first.names.len() != numbers
         {
             return Ok(true);
@@ -108,7 +147,7 @@ pub(in crate::data) fn read_names(
     Ok(Some(TableNames { header, classes: None, separator: Some(beginning.separator) }))
 }
 
-/// Reads files as one table: samples and labels, and the names of its columns and classes; `None` if there is no file. Empty lines at
+/// Reads files as one table: what each input takes, labels, and the names of its columns and classes; `None` if there is no file. Empty lines at
 /// the end of a file are allowed. `like`: the names of the training set, by which the columns of these, and the classes, are found.
 /// Without it the first file names the columns of all. Where a file is not in memory, the table is not.
 pub(in crate::data) fn read(
@@ -117,7 +156,7 @@ pub(in crate::data) fn read(
     like: Option<&TableNames>,
     on_disk: OnDisk<'_>,
     step: &mut Step<'_>,
-) -> Result<Option<(ArrayParts, ArrayParts, TableNames)>, DataError> {
+) -> Result<Option<(Vec<ArrayParts>, ArrayParts, TableNames)>, DataError> {
     let Some((&first, others)) = files.split_first() else { return Ok(None) };
     let like_header = like.and_then(|like| like.header.as_ref());
     let mut beginning = first.begin(wanted, like_header)?;
@@ -125,7 +164,8 @@ pub(in crate::data) fn read(
     let separator = Some(beginning.separator);
     let labels = wanted.labels(&beginning.columns, like);
     let counts = |columns: &Columns| (columns.feature_count, columns.label_count);
-    let mut table = Table { files: vec![(first, beginning)], labels };
+    let inputs = wanted.parts(beginning.columns.feature_count);
+    let mut table = Table { files: vec![(first, beginning)], inputs, labels };
     for &file in others {
         let more = file.begin(wanted, header.as_ref().or(like_header))?;
         let columns = &table.files[0].1.columns;
@@ -137,7 +177,7 @@ pub(in crate::data) fn read(
         table.files.push((file, more));
     }
     let is_in_memory = files.iter().all(|file| file.contents.on_disk().is_none());
-    let (samples, labels, class_names) = match is_in_memory {
+    let TableArrays { inputs, labels, class_names } = match is_in_memory {
         true => table.read_into_memory(step)?,
         false => on_disk::read(&table, on_disk, step)?,
     };
@@ -145,7 +185,7 @@ pub(in crate::data) fn read(
         let training = like.and_then(|like| like.classes.as_ref()).map(|classes| classes.path.as_path());
         ClassNames { path: training.unwrap_or(first.path).to_owned(), names }
     });
-    Ok(Some((samples, labels, TableNames { header, classes, separator })))
+    Ok(Some((inputs, labels, TableNames { header, classes, separator })))
 }
 
 impl Table<'_> {
@@ -155,25 +195,27 @@ impl Table<'_> {
         [columns.feature_count, columns.label_count]
     }
 
-    fn read_into_memory(
-        &self,
-        step: &mut Step<'_>,
-    ) -> Result<(ArrayParts, ArrayParts, Option<Vec<String>>), DataError> {
+    fn read_into_memory(&self, step: &mut Step<'_>) -> Result<TableArrays, DataError> {
         let first = self.files[0].0.path;
-        let [mut samples, mut labels] = [(); 2].map(|()| NumbersInMemory::of(first));
-        let Read { rows, class_names } = self.read(&mut samples, &mut labels, step)?;
-        let (mut sample_origins, mut label_origins, mut all_rows) = (Vec::new(), Vec::new(), 0);
-        for ((file, Beginning { columns, .. }), rows) in self.files.iter().zip(&rows) {
-            let (features, labels) = columns.by_number();
-            sample_origins.push(Origin { columns: features, ..Origin::of(file.path, all_rows) });
-            label_origins.push(Origin { columns: labels, ..Origin::of(file.path, all_rows) });
-            all_rows += rows;
-        }
-        let [width, label_width] = self.widths();
-        let samples = Array::new(first, samples.numbers, vec![width], all_rows);
-        let labels = Array::new(first, labels.numbers, vec![label_width], all_rows);
-        let samples = ArrayParts::of(samples.with_origins(sample_origins));
-        Ok((samples, ArrayParts::of(labels.with_origins(label_origins)), class_names))
+        let [_, label_width] = self.widths();
+        let [of_label, of_inputs] = [iter::once(0..label_width).collect(), self.inputs.clone()];
+        let [mut labels, mut inputs] = [of_label, of_inputs].map(|parts| NumbersOfParts::of(first, parts));
+        let Read { rows, class_names } = self.read(&mut inputs, &mut labels, step)?;
+        let all_rows = rows.iter().sum();
+        let array = |(part, numbers): (Range<usize>, Numbers), columns: fn(&Columns) -> Vec<usize>| {
+            let first_rows = rows.iter().scan(0, |next, rows| Some(std::mem::replace(next, *next + rows)));
+            let origins = self.files.iter().zip(first_rows).map(|((file, beginning), first_row)| {
+                let columns = columns(&beginning.columns)[part.clone()].to_vec();
+                Origin { columns, ..Origin::of(file.path, first_row) }
+            });
+            let array = Array::new(first, numbers, vec![part.len()], all_rows);
+            ArrayParts::of(array.with_origins(origins.collect()))
+        };
+        let inputs = inputs.into_parts().map(|part| array(part, |columns| columns.by_number().0));
+        let inputs = inputs.collect();
+        let labels = labels.into_parts().map(|part| array(part, |columns| columns.by_number().1)).next();
+        let Some(labels) = labels else { unreachable!("labels are one part") };
+        Ok(TableArrays { inputs, labels, class_names })
     }
 
     /// Reads all samples of all files, at least one of each.

@@ -83,7 +83,7 @@ impl<'a> File<'a> {
         let head = self.head()?;
         let mut fields = records(self.path, &head, wanted)?;
         let line = fields.line_number();
-        let columns = Columns::find(self.path, &mut fields, wanted.label, like)?;
+        let columns = Columns::find(self.path, &mut fields, wanted.label, &wanted.inputs, like)?;
         let mark = head.len() - input::without_mark(&head).len();
         Ok(Beginning {
             separator: fields.separator(),
@@ -130,6 +130,6 @@ pub(super) fn records<'a>(
         None => separator::find(path, bytes, wanted.skip_lines)?,
     };
     let mut fields = Fields::new(path, bytes, wanted.skip_lines, separator);
-    comments::pass_over(path, &mut fields, wanted.label)?;
+    comments::pass_over(path, &mut fields, wanted.label, &wanted.inputs)?;
     Ok(fields)
 }

@@ -3,6 +3,7 @@
 mod augmentation;
 mod csv;
 mod csv_headers;
+mod csv_inputs;
 mod csv_on_disk;
 mod csv_separators;
 mod csv_texts;

@@ -138,7 +138,7 @@ fn named_arrays_that_make_no_samples_are_refused() {
 }
 
 #[test]
-fn several_inputs_need_named_arrays() {
+fn several_inputs_need_named_arrays_or_names_of_columns() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
     let inputs = vec![input("x", DataElement::F32, &[None]), input("y", DataElement::F32, &[None])];

@@ -24,6 +24,7 @@ mod refusals;
 mod rig;
 mod submit;
 mod sweep;
+mod table_inputs;
 mod tables;
 mod transports;
 mod up;

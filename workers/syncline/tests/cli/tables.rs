@@ -65,7 +65,7 @@ fn tables_with_semicolons_in_several_files_are_standardized_alike_for_training_t
     let dry = at(&["submit", &job, "--dry-run"]).ok();
     assert!(dry.out.contains("columns     separated by semicolons"), "{}", dry.out);
     assert!(dry.out.contains("standardize = true") && dry.out.contains("mean = ["), "{}", dry.out);
-    assert!(dry.err.contains("channel 3 is the same in all training samples"), "{}", dry.err);
+    assert!(dry.err.contains("channel 3 (`floors`) is the same in all training samples"), "{}", dry.err);
     let json = at(&["submit", &job, "--dry-run", "--json"]).ok();
     page.holds("submit --dry-run", &json);
     assert_eq!((&json.json()["separator"], &json.json()["samples"]), (&";".into(), &120.into()));

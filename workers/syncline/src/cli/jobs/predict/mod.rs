@@ -48,7 +48,8 @@ pub struct PredictArgs {
     /// The files have no labels to compare with; label columns that are there are skipped
     #[arg(long, requires = "data")]
     unlabeled: bool,
-    /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that
+    /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that; columns that
+    /// the job's `inputs` name are found by these names
     #[arg(long, requires = "data")]
     by_place: bool,
     /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the model gives; a name that ends
