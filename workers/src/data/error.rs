@@ -217,6 +217,18 @@ pub enum DataError {
         /// What does not go with it, in words.
         what: String,
     },
+    /// Floats that the model takes for ids, and `standardize` would make others.
+    #[error(
+        "[E639] `standardize` would change ids: {column} of the model's input {input} is looked up in a table of {rows} rows"
+    )]
+    StandardizedIds {
+        /// The first such column of a table, or number of a sample, in words.
+        column: String,
+        /// Input of the model that takes it.
+        input: String,
+        /// Rows of the table.
+        rows: usize,
+    },
     /// A number that is none, or too large for float32; rows and columns count from 1.
     #[error(
         "[E336] {} row {row}, column {column}: {} is not a finite number of float32{}",
@@ -500,6 +512,7 @@ impl DataError {
             Self::NoFile { .. } => "E591",
             Self::UnlikeFiles { .. } => "E592",
             Self::Standardize { .. } => "E593",
+            Self::StandardizedIds { .. } => "E639",
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
             Self::NoProbability { .. } => "E356",

@@ -57,6 +57,10 @@ impl DataError {
             Self::Standardize { .. } => Some(
                 "leave `standardize` out, and write the numbers as the model is to get them, or give `mean` and `std` where one list of each is enough",
             ),
+            Self::StandardizedIds { .. } => Some(
+                "export the model with an int64 input for ids beside the one for numbers, and name the columns of each under `[data.inputs]`: `standardize` leaves \
+                 integers alone; or give `mean` and `std` instead, 0 and 1 for each column of ids",
+            ),
             Self::ColumnCount { .. } => Some(
                 "every line has as many columns as the first one: look there for a separator or a quote that is missing or too many; a text with \
                  a separator in it stands in double quotes",

@@ -21,7 +21,7 @@ pub struct InputSignature {
     /// Sizes of a sample's axes, without the batch.
     pub shape: Vec<Option<usize>>,
     /// Rows of the table that each number on the last axis of a sample chooses from as it is; one for all that are alike, none if
-    /// no number does.
+    /// no number does. Floats that the model casts choose as well where a job is submitted; workers are told of integers alone.
     pub rows: Vec<Option<usize>>,
 }
 

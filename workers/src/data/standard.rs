@@ -4,6 +4,7 @@ use syncline_scheduler::spec::{ChannelAxis, DataElement};
 
 use super::block::{BlockData, Normalization};
 use super::column::Column;
+use super::csv::LabelColumn;
 use super::dataset::Dataset;
 use super::error::DataError;
 use super::signature::ModelSignature;
@@ -53,17 +54,25 @@ impl Dataset {
         axis: ChannelAxis,
     ) -> Result<Standard, DataError> {
         let refused = |what: String| DataError::Standardize { what };
-        let mut floats =
-            wanted.inputs.iter().zip(self.inputs()).filter(|(input, _)| input.element == DataElement::F32);
-        let Some((input, column)) = floats.next() else {
+        let inputs = wanted.inputs.iter().zip(self.inputs()).enumerate();
+        let mut floats = inputs.filter(|(_, (input, _))| input.element == DataElement::F32);
+        let Some((place, (input, column))) = floats.next() else {
             return Err(refused("the model takes integers, which are fed as they are".to_owned()));
         };
-        if let Some((other, _)) = floats.next() {
+        if let Some((_, (other, _))) = floats.next() {
             let (name, other) = (&input.name, &other.name);
             let what = format!(
                 "the model has several float inputs, `{name}` and `{other}`, and `mean` and `std` are one list each"
             );
             return Err(refused(what));
+        }
+        if let Some((number, rows)) = first_id(&input.rows) {
+            let column = match self.input_column(place, number) {
+                Some(LabelColumn { number, name: Some(name), .. }) => format!("column {number}, `{name}`,"),
+                Some(LabelColumn { number, .. }) => format!("column {number}"),
+                None => format!("number {} on the last axis", number + 1),
+            };
+            return Err(DataError::StandardizedIds { column, input: input.name.clone(), rows });
         }
         if column.like().offset != 0 || column.like().stride != column.width() {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));
@@ -135,6 +144,11 @@ impl Dataset {
         narrow.extend(border);
         super::fit::are_finite(&[by], &narrow)
     }
+}
+
+/// The first number of a sample that chooses from a table, from 0, and the rows of that.
+fn first_id(rows: &[Option<usize>]) -> Option<(usize, usize)> {
+    rows.iter().enumerate().find_map(|(number, rows)| Some((number, (*rows)?)))
 }
 
 impl Column {

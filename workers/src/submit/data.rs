@@ -34,8 +34,8 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
     let inputs = graph.data_inputs.iter().map(|input| {
         let element = element(input)?;
         let rows = match element {
-            DataElement::F32 | DataElement::Bool => Vec::new(),
-            DataElement::I32 | DataElement::I64 => rows_of_tables(&nodes, graph, input),
+            DataElement::Bool => Vec::new(),
+            DataElement::F32 | DataElement::I32 | DataElement::I64 => rows_of_tables(&nodes, graph, input),
         };
         Ok(InputSignature { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
     });
@@ -163,6 +163,7 @@ pub(super) fn inspect(
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| {
         let rows: Vec<Option<u64>> = input.rows.iter().map(|rows| rows.map(|rows| rows as u64)).collect();
         let (rows, column_rows) = match rows[..] {
+            _ if input.element == DataElement::F32 => (None, Vec::new()),
             [all] => (all, Vec::new()),
             _ => (None, rows),
         };

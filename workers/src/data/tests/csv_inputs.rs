@@ -209,3 +209,33 @@ fn columns_that_do_not_go_with_the_model_or_with_the_file_are_refused_with_what_
         "row 2, column 5: 7 is not in the table of the model's input categories",
     );
 }
+
+#[test]
+fn floats_that_the_model_looks_up_as_ids_are_not_standardized() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"city,age,bought\n0,41,1\n3,19,0\n");
+    let mut wanted = wants_input(DataElement::F32, &[Some(2)]);
+    let standard = |spec: DataSpec, wanted: &ModelSignature| {
+        let set = Dataset::open(&spec.with(|d| d.standardize = true), wanted).unwrap();
+        set.standard(&[0, 1], wanted, ChannelAxis::First)
+    };
+    assert!(standard(csv_spec(&path, 1, 0), &wanted).is_ok());
+    for (rows, spec, said) in [
+        (
+            vec![Some(4), None],
+            csv_spec(&path, 1, 0),
+            "column 1, `city`, of the model's input x is looked up in a table of 4 rows",
+        ),
+        (
+            vec![None, Some(4)],
+            named_csv_spec(&path, &["bought"]).input("x", ["age", "city"]),
+            "column 1, `city`, of",
+        ),
+        (vec![Some(9)], csv_spec(&path, 1, 1), "column 1 of the model's input x"),
+    ] {
+        wanted.inputs[0].rows = rows;
+        let error = standard(spec, &wanted).unwrap_err();
+        assert!(error.code() == "E639" && error.to_string().contains(said), "{error}");
+        assert!(error.hint().unwrap().contains("[data.inputs]"));
+    }
+}

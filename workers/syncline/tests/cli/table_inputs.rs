@@ -44,6 +44,22 @@ fn write_model(path: &Path) {
     fs::write(path, graph.finish().to_bytes()).unwrap();
 }
 
+/// Age and city as floats, of which the model casts the city and looks it up.
+fn write_model_of_floats(path: &Path) {
+    let mut graph = GraphBuilder::new("floats");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let at = graph.constant(TensorProto::from_i64("at", &[], &[1]));
+    let city = graph.op("Gather", &[&x, &at], &[attr_int("axis", 1)]);
+    let city = graph.op("Cast", &[&city], &[attr_int("to", 7)]);
+    let table = graph.weight("table.weight", &[CITIES, 2], &[0.1; 2 * CITIES]);
+    let city = graph.op("Gather", &[&table, &city], &[]);
+    let weight = graph.weight("x.weight", &[2, 2], &[0.1, -0.1, 0.05, 0.0]);
+    let of_numbers = graph.op("MatMul", &[&x, &weight], &[]);
+    let scores = graph.op("Add", &[&city, &of_numbers], &[]);
+    graph.output(&scores);
+    fs::write(path, graph.finish().to_bytes()).unwrap();
+}
+
 /// City, age, job, income and whether something was bought, which city and age say together.
 fn row(n: u32) -> [u32; 5] {
     let (city, age) = (n % 4, 20 + n * 7 % 50);
@@ -91,6 +107,18 @@ fn a_table_of_ids_and_numbers_trains_a_model_of_two_inputs_which_predicts_and_is
         "{unknown}"
     );
     refused("data.inputs={}", "E363");
+
+    write_model_of_floats(&dir.path().join("floats.onnx"));
+    let of_floats = |more: &[&str]| {
+        let model = ["submit", &job, "--dry-run", "--set", "model.forward.onnx=floats.onnx"];
+        at(&[&model[..], &["--set", "data.inputs={ x = ['age', 'city'] }"], more].concat())
+    };
+    let ids = of_floats(&[]).refused(2, "E639").err;
+    assert!(
+        ids.contains("column 2, `city`, of the model's input x is looked up in a table of 4 rows"),
+        "{ids}"
+    );
+    of_floats(&["--set", "data.standardize=false"]).ok();
 
     let dry = at(&["submit", &job, "--dry-run"]).ok().out;
     assert!(dry.contains("inputs.categories = ['city', 'job']"), "{dry}");
