@@ -1,5 +1,7 @@
 //! Tables whose columns go to several inputs, by their names.
 
+use std::process::Command;
+
 use super::super::csv::TableCache;
 use super::*;
 
@@ -238,4 +240,36 @@ fn floats_that_the_model_looks_up_as_ids_are_not_standardized() {
         assert!(error.code() == "E639" && error.to_string().contains(said), "{error}");
         assert!(error.hint().unwrap().contains("[data.inputs]"));
     }
+}
+
+#[test]
+fn the_page_on_data_makes_of_categories_and_missing_values_what_inputs_take() {
+    let has_pandas = Command::new("python3").args(["-c", "import pandas"]).output();
+    if !has_pandas.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: python3 has no pandas");
+        return;
+    }
+    let page = include_str!("../../../../docs/data.md");
+    let (_, section) = page.split_once("### Categories and missing values from pandas").unwrap();
+    let mut snippets = section.split("```python\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let program = [snippets.next().unwrap(), snippets.next().unwrap()].concat();
+    let folder = TempDir::new().unwrap();
+    write(
+        &folder,
+        "raw.csv",
+        b"name,city,age,job,income,bought\nA,Rome,20,,1.5,1\nB,,40,cook,,0\nC,Bern,,cook,2.5,1\n",
+    );
+    write(&folder, "new-raw.csv", b"job,city,age,income\npilot,Bern,,7\n");
+    let ran = Command::new("python3").args(["-c", &program]).current_dir(folder.path()).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), "{'city': 3, 'job': 2}\n", "rows of each embedding");
+    let spec = named_csv_spec(&folder.path().join("people.csv"), &["bought"])
+        .input("categories", ["city", "job"])
+        .input("numbers", ["age", "age_missing", "income", "income_missing"]);
+    let found = gathered(&Dataset::open(&spec, &people(4)).unwrap());
+    assert_eq!(found[0].1, [20.0, 0.0, 1.5, 0.0, 40.0, 0.0, 2.0, 1.0, 30.0, 1.0, 2.5, 0.0]);
+    assert_eq!(found[1].1, [2.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    let new = DataSpec { inputs: spec.inputs, ..csv_spec(&folder.path().join("new.csv"), 1, 0) };
+    let found = gathered(&Dataset::open(&new, &ModelSignature { label: None, ..people(4) }).unwrap());
+    assert_eq!((&found[0].1, &found[1].1), (&vec![30.0, 1.0, 7.0, 0.0], &vec![1.0, 0.0]));
 }
