@@ -248,6 +248,20 @@ fn a_worker_that_does_not_reach_a_shard_is_offered_the_job_again_within_two_minu
 }
 
 #[test]
+fn whoever_did_not_reach_a_shard_is_offered_the_job_at_once_when_another_process_serves_it() {
+    for (fails, is_offered) in [(unreached as fn(&Work) -> Outcome, true), (shard_disk, false)] {
+        let mut world = World::new();
+        let (_, far) = (world.join(1, "near"), world.join(2, "far"));
+        world.submit(spec("job", "asp", 1_000), 1);
+        world.report(far, fails);
+        let far = world.join(3, "far");
+        assert!(!world.hands.contains_key(&far), "it is excluded");
+        world.give(Input::ShardTakenOver { shard: ShardIndex(0), address: "10.0.0.5:7".into() });
+        assert_eq!(world.hands.contains_key(&far), is_offered);
+    }
+}
+
+#[test]
 fn where_nobody_reaches_a_shard_the_link_is_tried_every_few_seconds() {
     for has_begun in [false, true] {
         let mut world = World::new();

@@ -118,6 +118,14 @@ impl Core {
         }
     }
 
+    /// Ends exclusions of workers that did not reach a shard: one is at another address now.
+    pub(super) fn end_exclusions_for_links(&mut self) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+            let _handling = Handling(id);
+            job.end_exclusions_where(|exclusion| exclusion.code == FaultCode::SHARD_UNREACHED);
+        }
+    }
+
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
@@ -258,12 +266,15 @@ impl Job {
     }
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {
-        let mut any = false;
         let nobody_left = self.present().next().is_none();
-        let is_due = |e: &Exclusion| {
+        self.end_exclusions_where(|e| {
             e.until_us <= now_us
                 || nobody_left && is_of_shard(e.code) && e.since_us + NOBODY_LEFT_US <= now_us
-        };
+        })
+    }
+
+    fn end_exclusions_where(&mut self, is_due: impl Fn(&Exclusion) -> bool) -> bool {
+        let mut any = false;
         for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && is_due(e)) {
             exclusion.over = true;
             any = true;

@@ -14,8 +14,10 @@ use super::{
 use crate::ids::{Incarnation, RunId, ShardIndex};
 
 impl Core {
-    /// Another process serves a shard: those that read of a job's history see why it paused.
+    /// Another process serves a shard: those that read of a job's history see why it paused, and workers that did not reach a shard may
+    /// reach this one.
     pub(super) fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
+        self.end_exclusions_for_links();
         for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
             job.tell(Happening::ShardTakenOver { shard, address: address.to_owned() }, now_us);
         }

@@ -81,8 +81,9 @@ impl Core {
             | Input::WorkerGone { .. }
             | Input::WorkerLeft { .. }
             | Input::Sealed { .. }
-            // What waited for the shard wants workers again.
+            // What waited for the shard wants workers again, and who did not reach it may now.
             | Input::ShardHolds { .. }
+            | Input::ShardTakenOver { .. }
             // Trainings of a graph that goes on are begun again.
             | Input::Pause { .. } => true,
             Input::Tick => self.end_exclusions(now_us),
