@@ -51,9 +51,11 @@ pub use shard_registry::{
     ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse,
 };
-pub use text_limits::{MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened};
+pub use text_limits::{
+    MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, cut, shortened,
+};
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, WorkerHello, WorkerKey, WorkerService,
-    WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
+    Activity, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, UnreachedShard, WorkerHello,
+    WorkerKey, WorkerService, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

@@ -9,6 +9,8 @@ pub const MAX_TEXT_CHARS: usize = 1_000;
 pub const MAX_RUNNING_TOLD: usize = 1_000;
 /// Most functions that a worker names which were told to stop and have not returned.
 pub const MAX_STOPPING_NAMED: usize = 5;
+/// Most shards of which a worker tells that it does not reach them.
+pub const MAX_UNREACHED_TOLD: usize = 64;
 
 /// Cuts `text` to so many characters, the last of which says that there was more.
 pub fn cut(text: &mut String, chars: usize) {

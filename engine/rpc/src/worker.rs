@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Incarnation, JobId, Name},
+    ids::{EngineEpoch, Incarnation, JobId, Name, ShardIndex},
     spec::TrainSpec,
     tasks::{Attempts, Capacity, Order, ReportGroup, RunningCall},
 };
@@ -89,6 +89,25 @@ pub struct Activity {
     pub running_ms: u64,
     /// The longest it has been busy with one so far.
     pub longest_ms: u64,
+    /// Shards that it has lost for its trainings and not reached since, under whatever incarnation: at most
+    /// [`MAX_UNREACHED_TOLD`](crate::MAX_UNREACHED_TOLD).
+    pub unreached: Vec<UnreachedShard>,
+}
+
+/// A shard that a worker does not reach. Its times are spans, since clocks differ, and are true only when they are told: a process
+/// that sleeps tries nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachedShard {
+    /// Which one.
+    pub shard: ShardIndex,
+    /// Where it was looked for.
+    pub address: String,
+    /// The training that needed it last.
+    pub job: JobId,
+    /// How long ago it was lost.
+    pub lost_ms: u64,
+    /// How long ago it was tried last.
+    pub tried_ms: u64,
 }
 
 /// How far a worker has come with the orders about general tasks. Every engine numbers its own, from 0.

@@ -2,7 +2,8 @@
 //! likes.
 
 use syncline_rpc::{
-    Activity, MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened,
+    Activity, MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, cut,
+    shortened,
 };
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
@@ -44,6 +45,8 @@ impl Arrival for Activity {
             cut(text, MAX_TEXT_CHARS);
         }
         self.stopping_functions.truncate(MAX_STOPPING_NAMED);
+        self.unreached.truncate(MAX_UNREACHED_TOLD);
+        self.unreached.iter_mut().for_each(|lost| cut(&mut lost.address, MAX_TEXT_CHARS));
         if let Some(calls) = &mut self.calls {
             calls.truncate(MAX_RUNNING_TOLD);
             for progress in calls.iter_mut().filter_map(|call| call.progress.as_mut()) {
@@ -74,11 +77,12 @@ impl Arrival for ReportGroup {
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::UnreachedShard;
     use syncline_scheduler::{
         core::{Blame, TaskKey},
         fault_code::FaultCode,
         graph::TaskId,
-        ids::{Generation, Incarnation, RunId},
+        ids::{Generation, Incarnation, RunId, ShardIndex},
         sim::task_end,
         tasks::{Capacity, Failure, FailureCause, RunningCall, TaskIndex},
     };
@@ -107,8 +111,18 @@ mod tests {
             RunningCall { job: "job".parse().unwrap(), nonce: 1, task, attempt, running_ms: 0, progress };
         let calls = Some(vec![call; MAX_RUNNING_TOLD + 1]);
         let (blocked_on, transport) = (Some(long()), Some(long()));
-        let activity = Activity { blocked_on, transport, calls, ..Activity::default() };
-        let Activity { blocked_on, transport, calls, .. } = activity.arrived();
+        let lost = UnreachedShard {
+            shard: ShardIndex(0),
+            address: long(),
+            job: "job".parse().unwrap(),
+            lost_ms: 1,
+            tried_ms: 1,
+        };
+        let unreached = vec![lost; MAX_UNREACHED_TOLD + 1];
+        let activity = Activity { blocked_on, transport, calls, unreached, ..Activity::default() };
+        let Activity { blocked_on, transport, calls, unreached, .. } = activity.arrived();
+        assert_eq!(unreached.len(), MAX_UNREACHED_TOLD);
+        is_cut(&unreached[0].address, MAX_TEXT_CHARS);
         let calls = calls.unwrap();
         assert_eq!(calls.len(), MAX_RUNNING_TOLD);
         is_cut(&calls[0].progress.as_ref().unwrap().text, Progress::MAX_TEXT_CHARS);

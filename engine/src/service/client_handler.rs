@@ -263,7 +263,7 @@ impl ClientService for ClientHandler {
             fields.insert("transport".to_owned(), transport);
         }
         let silent = members().filter_map(WorkerStatus::silence);
-        let notes = self.context.notes().into_iter().chain(silent).collect();
+        let notes = self.context.notes(&job).into_iter().chain(silent).collect();
         Ok(JobRecord { job: fields, workers, notes })
     }
 

@@ -1,7 +1,12 @@
 //! What all connections to the engine share: reading the store, sending inputs to the decision loop, and notes about
 //! what hinders every job.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use syncline_rpc::{EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
@@ -14,7 +19,7 @@ use tokio::sync::watch;
 use super::{
     lead::Lead,
     options::Limits,
-    shard_slots::{NoAnswer, Unanswered},
+    shard_slots::{NoAnswer, ReachNote, Unanswered},
     shards::{ShardDirectory, ShardEntry},
 };
 use crate::store::{RedisStore, StoreError};
@@ -116,19 +121,30 @@ impl ServiceContext {
         self.read_store(read).await?.map_err(unreadable)
     }
 
-    /// What stands in the way of every job right now, in words.
-    pub(super) fn obstacles(&self) -> Vec<String> {
+    /// What stands in the way of a job right now, in words.
+    pub(super) fn obstacles(&self, job: &JobId) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(cause) = self.lead().ok().and_then(|d| d.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
         notes.extend(self.shard_notes());
+        notes.extend(self.reach_notes().into_iter().flat_map(|note| match note {
+            ReachNote::OfAll(_) => Vec::new(),
+            ReachNote::OfSome(mut of_jobs) => of_jobs.remove(job).unwrap_or_default(),
+        }));
         notes
     }
 
     /// The same, and which shards lack a standby: no job waits for one, until it is needed.
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.obstacles().into_iter().chain(self.standby_notes()).collect()
+    pub(super) fn notes(&self, job: &JobId) -> Vec<String> {
+        self.obstacles(job).into_iter().chain(self.standby_notes()).collect()
+    }
+
+    /// Which shards some worker does not reach.
+    fn reach_notes(&self) -> Vec<ReachNote> {
+        let Ok(lead) = self.lead() else { return Vec::new() };
+        let workers = lead.sessions.all_if_cut_off();
+        self.shards.lock().reach_notes(&workers, Instant::now(), self.limits.shard_silence)
     }
 
     /// Which shards have no standby that could take over with everything, in words.
@@ -175,7 +191,7 @@ impl ServiceContext {
         processes.filter_map(|process| disk_note(&process.hello)).collect()
     }
 
-    /// Which shards are missing or silent, in words.
+    /// Which shards are missing, silent, or not reached, in words.
     pub(super) fn shard_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let known = self.shards.all();
@@ -193,6 +209,10 @@ impl ServiceContext {
                 }
             }
         }
+        notes.extend(self.reach_notes().into_iter().filter_map(|note| match note {
+            ReachNote::OfAll(text) => Some(text),
+            ReachNote::OfSome(_) => None,
+        }));
         notes
     }
 }
@@ -229,8 +249,6 @@ pub(super) fn store_fault(error: StoreError) -> EngineFault {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use syncline_scheduler::ids::ShardIndex;
 
     use super::*;

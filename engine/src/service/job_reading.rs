@@ -146,7 +146,7 @@ impl ServiceContext {
         }
         let problem = match phase_of(&fields).is_some_and(JobPhase::is_over) {
             true => String::new(),
-            false => self.obstacles().join("; "),
+            false => self.obstacles(job).join("; "),
         };
         fields.extend([("id".to_owned(), job.to_string()), ("problem".to_owned(), problem)]);
         Some(fields)

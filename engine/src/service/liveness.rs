@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_scheduler::{core::Input, ids::Incarnation};
+use syncline_scheduler::{
+    core::Input,
+    ids::{Incarnation, ShardIndex},
+};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
@@ -62,16 +65,16 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
     }
 }
 
-/// Lets standbys serve instead of shards that are silent, and counts as lost what is silent for longer.
+/// Lets standbys serve instead of shards that are silent, or that no worker reaches, and counts as lost what is silent for longer.
 fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
     for index in context.shards.failovers_due(context.limits.shard_silence) {
-        let (context, lead) = (context.clone(), lead.clone());
-        tokio::spawn(async move {
-            let log = RedisRoleLog { store: &context.store, lead: &lead };
-            if let Some(address) = context.shards.promote(index, lead.epoch, &log).await {
-                lead.control.shard_taken_over(index, address);
-            }
-        });
+        promote_standby(context, lead, index);
+    }
+    let workers = lead.sessions.all_if_cut_off();
+    for index in context.shards.unreached_failovers_due(&workers, context.limits.shard_silence) {
+        warn!(shard = %index, "no worker reaches the shard, which is heard: its standby is to serve");
+        context.shards.lock().note_unreached(index);
+        promote_standby(context, lead, index);
     }
     for shard in context.shards.all() {
         let silent = shard.seen.elapsed();
@@ -90,6 +93,16 @@ fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
         let reason = format!("it was not there in the first {} s of this engine", silence.as_secs_f64());
         lead.queue.tell(Input::ShardGone { shard, reason });
     }
+}
+
+fn promote_standby(context: &ServiceContext, lead: &Lead, index: ShardIndex) {
+    let (context, lead) = (context.clone(), lead.clone());
+    tokio::spawn(async move {
+        let log = RedisRoleLog { store: &context.store, lead: &lead };
+        if let Some(address) = context.shards.promote(index, lead.epoch, &log).await {
+            lead.control.shard_taken_over(index, address);
+        }
+    });
 }
 
 /// Why a worker must be dropped, if it must.
@@ -165,6 +178,7 @@ mod tests {
                 about: WorkerInfo::default(),
                 silent_for: Duration::from_millis(silent_ms),
                 activity: Arc::new(Activity { running_ms, longest_ms, ..Activity::default() }),
+                is_busy: true,
             };
             assert_eq!(
                 drop_reason(&status, &limits).as_deref(),

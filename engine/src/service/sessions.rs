@@ -12,6 +12,7 @@ use std::{
 use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
+    graph::TaskId,
     ids::{EngineEpoch, Incarnation, Name},
     tasks::{Order, RunningCall},
 };
@@ -190,6 +191,12 @@ impl Sessions {
         self.entries().into_iter().filter_map(|(worker, session)| of(worker, &session)).collect()
     }
 
+    /// All, where one of them does not reach some shard: hardly ever.
+    pub(super) fn all_if_cut_off(&self) -> Vec<WorkerStatus> {
+        let is_cut_off = |session: &Arc<Session>| !lock(&session.activity).unreached.is_empty();
+        if self.entries().values().any(is_cut_off) { self.all() } else { Vec::new() }
+    }
+
     pub(super) fn all(&self) -> Vec<WorkerStatus> {
         let now = Instant::now();
         let seen = |worker: Incarnation, s: &Session| WorkerStatus {
@@ -197,6 +204,7 @@ impl Sessions {
             about: s.about.clone(),
             silent_for: lock(&s.seen).map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
             activity: lock(&s.activity).clone(),
+            is_busy: lock(&s.outbox).iter().any(|given| !matches!(given.key.task, TaskId::Prepare(_))),
         };
         self.entries().into_iter().map(|(worker, session)| seen(worker, &session)).collect()
     }

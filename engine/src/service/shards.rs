@@ -20,6 +20,7 @@ use tracing::warn;
 use super::{
     role_log::RoleLog,
     shard_slots::{Decision, ReplicaProcess, ShardSlots},
+    worker_status::WorkerStatus,
 };
 use crate::store::{RoleNote, RoleNotes};
 
@@ -232,6 +233,20 @@ impl ShardDirectory {
     /// primary has been silent for `silence`.
     pub(super) fn failovers_due(&self, silence: Duration) -> Vec<ShardIndex> {
         self.lock().failovers_due(Instant::now(), silence)
+    }
+
+    /// The shards whose standby is to serve because no worker reaches the other process, which the engine hears.
+    pub(super) fn unreached_failovers_due(
+        &self,
+        workers: &[WorkerStatus],
+        silence: Duration,
+    ) -> Vec<ShardIndex> {
+        self.lock().unreached_failovers_due(workers, Instant::now(), silence)
+    }
+
+    /// A worker has done something for which it needs all shards.
+    pub(super) fn note_reached(&self) {
+        self.lock().note_reached(Instant::now());
     }
 
     /// Calls the process that announced itself so. Where another shard has its address by now, calls fail.

@@ -10,7 +10,7 @@ use syncline_rpc::{
     WorkerService,
 };
 use syncline_scheduler::{
-    core::{Input, TaskReport, WorkerInfo},
+    core::{Input, Outcome, TaskReport, WorkerInfo},
     ids::{EngineEpoch, Incarnation, JobId, ProcessId},
     tasks::{Attempts, ReportGroup},
 };
@@ -160,6 +160,10 @@ impl WorkerService for WorkerHandler {
     ) -> Result<EngineEpoch, EngineFault> {
         let (lead, worker, _alone) = self.begin_report(who).await?;
         let mut reports = reports.arrived();
+        // Whatever is done was pulled from all shards, and pushed to them.
+        if reports.iter().any(|report| !matches!(report.outcome, Outcome::Failed { .. })) {
+            lead.shards.note_reached();
+        }
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {

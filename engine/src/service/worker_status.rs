@@ -18,14 +18,20 @@ pub(super) struct WorkerStatus {
     pub about: WorkerInfo,
     pub silent_for: Duration,
     pub activity: Arc<Activity>,
+    /// It has been given an iteration or an evaluation, and nothing is known of how it went.
+    pub is_busy: bool,
 }
 
 impl WorkerStatus {
     /// That nothing is heard of it, in words, if that is so.
     pub(super) fn silence(&self) -> Option<String> {
         let (name, worker, silent_s) = (&self.about.name, self.worker, self.silent_for.as_secs_f64());
-        (self.silent_for > SILENCE_SHOWN_AFTER)
-            .then(|| format!("nothing was heard of {name} ({worker}) for {silent_s:.1} s"))
+        self.is_silent().then(|| format!("nothing was heard of {name} ({worker}) for {silent_s:.1} s"))
+    }
+
+    /// Whether it has said nothing for so long that people are told: what it said before is old.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent_for > SILENCE_SHOWN_AFTER
     }
 
     /// Its hash in Redis, see docs/redis-schema.md.
@@ -102,6 +108,7 @@ mod tests {
             about: WorkerInfo::default(),
             silent_for: Duration::ZERO,
             activity: Arc::new(Activity { transport: transport.map(str::to_owned), ..Activity::default() }),
+            is_busy: false,
         };
         let told = |all: &[WorkerStatus]| transports(all.iter());
         assert_eq!(told(&[seen(1, None)]), None);
@@ -120,7 +127,8 @@ mod tests {
         let activity = Arc::new(Activity { holding: vec![key], tasks: 2, ..Activity::default() });
         let (worker, about) =
             (Incarnation(7), WorkerInfo { name: "a".into(), pid: 9, ..WorkerInfo::default() });
-        let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };
+        let silent_for = Duration::from_millis(1_500);
+        let status = WorkerStatus { worker, about, silent_for, activity, is_busy: false };
         assert_eq!(status.silence().unwrap(), "nothing was heard of a (w7) for 1.5 s");
         let fields = status.fields();
         for field in [

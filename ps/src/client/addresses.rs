@@ -6,10 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::UnreachedShard;
+use syncline_scheduler::ids::{JobId, ShardIndex};
 use tracing::{info, warn};
 
 use super::Link;
-use crate::transport::{Socket, Transport};
+use crate::{
+    PsError,
+    transport::{Socket, Transport},
+};
 
 /// How long it holds that others hear of all shards.
 const HEARD_FOR: Duration = Duration::from_secs(3);
@@ -23,14 +28,24 @@ pub struct Addresses(Arc<Mutex<Known>>);
 struct Known {
     addresses: Vec<String>,
     connections: BTreeMap<usize, Connection>,
-    /// Shards that a caller has lost and not reached again, with the address that was tried last.
-    unreachable: BTreeMap<usize, String>,
+    /// Shards that a caller has lost and not reached again.
+    unreachable: BTreeMap<usize, LostLink>,
     /// When others last said that they hear of all shards; `None` if the last word was another.
     heard: Option<Instant>,
     /// What shards have lent is being read where it lies: who loses the connection would write there.
     reads_lent: bool,
     /// Pushes are encoded, because that was found to be faster.
     encodes: bool,
+}
+
+/// A shard that a caller has lost.
+#[derive(Debug)]
+struct LostLink {
+    address: String,
+    /// Whose call tried it last.
+    job: JobId,
+    since: Instant,
+    tried: Instant,
 }
 
 /// An open connection, and the address that it leads to.
@@ -52,10 +67,13 @@ impl Addresses {
     }
 
     /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: who is still there may keep a caller
-    /// waiting for ever. One who reads what was lent waits for nobody: it is cut with the next call.
+    /// waiting for ever. One who reads what was lent waits for nobody: it is cut with the next call. Whether a shard is reached where
+    /// it is now is to be found out.
     pub fn set(&self, addresses: Vec<String>) {
         let mut known = self.lock();
         known.addresses = addresses;
+        let Known { addresses, unreachable, .. } = &mut *known;
+        unreachable.retain(|index, lost| addresses.get(*index).is_none_or(|now| *now == lost.address));
         if !known.reads_lent {
             known.cut_moved();
         }
@@ -95,8 +113,8 @@ impl Addresses {
                 let (address, socket, transport) =
                     (address.to_owned(), link.socket().clone(), link.transport());
                 known.connections.insert(index, Connection { address, socket, transport });
-                if let Some(address) = known.unreachable.remove(&index) {
-                    info!(shard = index, address, "the shard answers again");
+                if let Some(lost) = known.unreachable.remove(&index) {
+                    info!(shard = index, address = lost.address, "the shard answers again");
                 }
             }
             None => drop(known.connections.remove(&index)),
@@ -122,8 +140,30 @@ impl Addresses {
     /// A shard that a caller tries to reach in vain, in words.
     pub fn unreachable(&self) -> Option<String> {
         let known = self.lock();
-        let (index, address) = known.unreachable.first_key_value()?;
-        Some(format!("shard s{index}, which does not answer at {address}"))
+        let (index, lost) = known.unreachable.first_key_value()?;
+        Some(format!("shard s{index}, which does not answer at {}", lost.address))
+    }
+
+    /// All such shards, in order, as the engine is told.
+    pub fn unreached(&self) -> Vec<UnreachedShard> {
+        let ms_ago = |then: Instant| then.elapsed().as_millis() as u64;
+        let told = |(index, lost): (&usize, &LostLink)| UnreachedShard {
+            shard: ShardIndex(*index as u32),
+            address: lost.address.clone(),
+            job: lost.job.clone(),
+            lost_ms: ms_ago(lost.since),
+            tried_ms: ms_ago(lost.tried),
+        };
+        self.lock().unreachable.iter().map(told).collect()
+    }
+
+    /// A job could not be opened, perhaps because a shard is not reached.
+    pub fn note_unreached(&self, error: &PsError, job: &JobId) {
+        let PsError::Unreachable { address, .. } = error else { return };
+        let index = self.lock().addresses.iter().position(|known| known == address);
+        if let Some(index) = index {
+            self.mark_unreachable(index, address, job);
+        }
     }
 
     /// The address of one shard, if there is such a one.
@@ -136,18 +176,21 @@ impl Addresses {
         self.lock().encodes = encodes;
     }
 
-    /// A new client has lost no shard yet.
-    pub(super) fn clear_unreachable(&self) {
+    /// A shard was tried at an address in vain. Where it is elsewhere by now, that says nothing about it.
+    pub(super) fn mark_unreachable(&self, index: usize, address: &str, job: &JobId) {
         let mut known = self.lock();
-        known.unreachable.clear();
-        known.encodes = false;
-    }
-
-    pub(super) fn mark_unreachable(&self, index: usize, address: &str) {
-        let before = self.lock().unreachable.insert(index, address.to_owned());
+        if known.addresses.get(index).is_some_and(|now| now != address) {
+            return;
+        }
+        let tried = Instant::now();
+        let before = known.unreachable.remove(&index).filter(|before| before.address == address);
         if before.is_none() {
             warn!(shard = index, address, "the shard does not answer and is tried again");
         }
+        let since = before.map_or(tried, |before| before.since);
+        known
+            .unreachable
+            .insert(index, LostLink { address: address.to_owned(), job: job.clone(), since, tried });
     }
 }
 
@@ -175,6 +218,35 @@ impl From<&[String]> for Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_is_lost_since_the_first_call_that_failed_at_its_address_and_until_it_has_another() {
+        let addresses = Addresses::from(&["a:1".to_owned(), "b:1".to_owned()][..]);
+        let (first, second) = (job("first"), job("second"));
+        let told = || addresses.unreached().into_iter().map(|lost| (lost.shard.0, lost.address, lost.job));
+        let away = |address: &str| PsError::Unreachable {
+            address: address.into(),
+            after_ms: 9,
+            cause: "cut".into(),
+        };
+        addresses.note_unreached(&PsError::Canceled, &first);
+        addresses.note_unreached(&away("c:1"), &first);
+        addresses.mark_unreachable(0, "old:1", &first);
+        assert_eq!(told().count(), 0, "it is elsewhere");
+        addresses.note_unreached(&away("b:1"), &first);
+        let since = addresses.lock().unreachable[&1].since;
+        addresses.mark_unreachable(1, "b:1", &second);
+        assert_eq!(addresses.lock().unreachable[&1].since, since);
+        assert_eq!(told().collect::<Vec<_>>(), [(1, "b:1".to_owned(), second)], "who tried it last");
+        addresses.set(vec!["c:1".into(), "b:1".into()]);
+        assert_eq!(told().count(), 1);
+        addresses.set(vec!["c:1".into(), "d:1".into()]);
+        assert_eq!(told().count(), 0);
+    }
+
+    fn job(name: &str) -> JobId {
+        name.parse().unwrap()
+    }
 
     #[test]
     fn a_connection_to_a_shard_that_has_moved_is_cut_once_nobody_reads_what_it_lends() {

@@ -129,7 +129,8 @@ impl ShardSet {
         options: ClientOptions,
         cancel_token: CancelToken,
     ) -> Result<Self, PsError> {
-        addresses.clear_unreachable();
+        // What the client before has not reached, this one has to reach first.
+        addresses.set_encodes(false);
         let now = addresses.get();
         let count = now.len() as u32;
         let conn = |(index, address): (u32, String)| ShardConn {
@@ -332,6 +333,7 @@ impl ShardSet {
         self.cancel_token.check()?;
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
+        self.addresses.mark_unreachable(index, address, &self.session.run.job);
         // It has been silent for at least so long, while everybody who trains with this worker may have waited.
         if was_open && cause.kind() == io::ErrorKind::TimedOut {
             retry.count_silence(self.options.silence_limit);
@@ -348,7 +350,6 @@ impl ShardSet {
         if let Some(address) = self.addresses.of(index) {
             self.conns[index].address = address;
         }
-        self.addresses.mark_unreachable(index, &self.conns[index].address);
         self.cancel_token.check()
     }
 }

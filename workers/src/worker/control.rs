@@ -7,6 +7,7 @@ use std::{
 };
 
 use syncline_kit::Device;
+use syncline_ps::client::Addresses;
 use syncline_rpc::{
     OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, threads, within,
 };
@@ -70,7 +71,7 @@ pub(super) async fn run_slot(
     if let Some(models) = &models {
         looks.spawn(models.clone().let_go_of_idle());
     }
-    let (unfit, given_up) = (UnfitJobs::default(), GivenUp::default());
+    let (unfit, given_up, shards) = (UnfitJobs::default(), GivenUp::default(), Addresses::default());
     let mut was_served = false;
     while !*stop.borrow() {
         let registered = tokio::select! {
@@ -78,7 +79,7 @@ pub(super) async fn run_slot(
             () = stopped(&mut stop) => return Ok(()),
         };
         was_served = true;
-        let before = Before { models: models.as_ref(), unfit: &unfit, given_up: &given_up };
+        let before = Before { models: models.as_ref(), unfit: &unfit, given_up: &given_up, shards: &shards };
         run_session(&options, slot, &link, registered, before, &mut stop).await?;
     }
     Ok(())
@@ -163,6 +164,7 @@ struct Before<'a> {
     models: Option<&'a Models>,
     unfit: &'a UnfitJobs,
     given_up: &'a GivenUp,
+    shards: &'a Addresses,
 }
 
 /// One session under one incarnation: ends when the worker is dropped or told to stop.
@@ -183,7 +185,7 @@ async fn run_session(
             info!(worker = %incarnation, name, slot = number, %device, threads, cores = cores(), "registered");
         }
     }
-    let tracker = Arc::<TaskTracker>::default();
+    let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
     let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
     let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
     let (assignments, tasks) = mpsc::channel();

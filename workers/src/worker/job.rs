@@ -98,8 +98,9 @@ impl JobRun {
     ) -> Result<Self, WorkerError> {
         let key = &first.key;
         let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
-        let graph =
-            timer.waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))?;
+        let graph = timer
+            .waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))
+            .inspect_err(|error| addresses.note_unreached(error, &key.run.job))?;
         let (graph, scale) = LossScale::take(graph)?;
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());

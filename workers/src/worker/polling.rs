@@ -10,8 +10,8 @@ use std::{
 };
 
 use syncline_rpc::{
-    Activity, CallError, EngineFault, MAX_TEXT_CHARS, OrderCursor, Orders, OutageLogger, PollReply,
-    shortened, within,
+    Activity, CallError, EngineFault, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, OrderCursor, Orders, OutageLogger,
+    PollReply, shortened, within,
 };
 use syncline_scheduler::{
     core::Assignment,
@@ -161,6 +161,8 @@ impl Session {
         let (running_ms, longest_ms) = self.tracker.timer.running_and_longest_ms();
         let held = self.calls.as_ref().map_or(0, Pool::count);
         let short = |text| shortened(text, MAX_TEXT_CHARS);
+        let mut unreached = self.tracker.shards.unreached();
+        unreached.truncate(MAX_UNREACHED_TOLD);
         Activity {
             holding: lock(&self.holding).clone(),
             blocked_on: self.tracker.blocked_on().map(short),
@@ -171,6 +173,7 @@ impl Session {
             stopping: count(self.calls.as_ref().map_or(0, Pool::stopping)),
             stopping_functions: self.calls.as_ref().map(Pool::stopping_functions).unwrap_or_default(),
             calls: None,
+            unreached,
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) struct TaskTracker {
     /// A report is there that must not wait for others.
     urgent: Notify,
     blocked_on: Mutex<Option<String>>,
-    /// Where the shards are, as the engine said last.
+    /// Where the shards are, as the engine said last, and which of them are not reached.
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     cancel_token: Mutex<CancelToken>,
@@ -47,6 +47,11 @@ struct Running {
 }
 
 impl TaskTracker {
+    /// Of a session whose worker knows this of the shards, from the sessions before.
+    pub(super) fn with_shards(shards: Addresses) -> Self {
+        Self { shards, ..Self::default() }
+    }
+
     /// Takes note of tasks that are over: one that has not begun never will, one that runs is given up. What is neither
     /// has been reported and is forgotten.
     pub(super) fn revoke(&self, keys: &[TaskKey]) {

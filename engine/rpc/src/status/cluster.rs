@@ -113,7 +113,7 @@ pub struct EngineStatus {
     /// Shards that are served; 0 if it does not lead.
     #[serde(default)]
     pub shards_present: u32,
-    /// Which shards are missing, silent, or not reached: jobs wait for them.
+    /// Which shards are missing, silent, or not reached by this engine or by any worker: jobs wait for them.
     #[serde(default)]
     pub shard_problem: Option<String>,
     /// Which shards are without the standby that they should have: no job waits for it.

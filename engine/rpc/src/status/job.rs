@@ -33,7 +33,7 @@ pub struct JobStatus {
     /// What the job as a whole waits for, in words.
     #[serde(default)]
     pub waiting_for: Option<String>,
-    /// What stands in the way of every job right now, in words.
+    /// What stands in the way of every job right now, and which of its workers do not reach which shard, in words.
     #[serde(default)]
     pub problem: Option<String>,
     /// How the bytes of its live workers travel to the shards, and whose, where they differ.

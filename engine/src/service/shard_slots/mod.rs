@@ -12,6 +12,7 @@
 //! | comes beyond these, and the standby is still there a moment later | refused |
 
 mod judging;
+mod reach;
 mod replica_process;
 mod slot;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use crate::store::{RoleNote, RoleNotes};
 use judging::RoleDecision;
+pub(super) use reach::ReachNote;
 pub(super) use replica_process::{NoAnswer, ReplicaProcess, Unanswered};
 use slot::Slot;
 
@@ -114,6 +116,8 @@ impl<C: Clone> ShardSlots<C> {
             taken_back: None,
             told: None,
             letting_go: None,
+            reached: None,
+            left_at: None,
             vacant_since: now,
             undecided: Vec::new(),
         });
@@ -328,6 +332,7 @@ impl<C: Clone> ShardSlots<C> {
         self.begun = (self.begun + late).min(now);
         for slot in self.slots.values_mut() {
             slot.vacant_since = (slot.vacant_since + late).min(now);
+            slot.reached.iter_mut().for_each(|at| *at = (*at + late).min(now));
             for holder in slot.primary.iter_mut().chain(&mut slot.standby) {
                 holder.seen = (holder.seen + late).min(now);
                 holder.unanswered.iter_mut().for_each(|order| order.since = (order.since + late).min(now));

@@ -76,6 +76,11 @@ impl<C> ReplicaProcess<C> {
         self.hello.jobs > 0 || self.hello.mirrored
     }
 
+    /// Whether this standby has all jobs of the process that serves.
+    pub(super) fn could_replace(&self, primary: &Self) -> bool {
+        self.is_ready() && self.hello.jobs >= primary.hello.jobs
+    }
+
     /// Whether this standby has at least what a process has that has just come.
     pub(super) fn has_what(&self, fresh: &ShardHello) -> bool {
         self.is_ready() && self.hello.jobs >= fresh.jobs && (self.hello.jobs > 0 || fresh.set_aside == 0)

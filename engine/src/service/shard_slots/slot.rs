@@ -26,6 +26,10 @@ pub(super) struct Slot<C> {
     pub(super) told: Option<Option<u64>>,
     /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
     pub(super) letting_go: Option<u64>,
+    /// When a worker last showed that it reaches whoever serves.
+    pub(super) reached: Option<Instant>,
+    /// Where the process was, or is, that no worker reached, unless one has reached another since.
+    pub(super) left_at: Option<String>,
     /// Since when nobody serves.
     pub(super) vacant_since: Instant,
     /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.

@@ -2,6 +2,7 @@
 
 mod letting_go;
 mod overtaken;
+mod reach;
 mod roles;
 mod silence;
 mod vacancy;
