@@ -71,10 +71,16 @@ impl ShardHandler {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+        },
+        time::{Duration, Instant},
+    };
 
     use syncline_kit::{RedisOptions, RedisServer};
-    use syncline_rpc::ShardResponse;
+    use syncline_rpc::{ShardRequest, ShardResponse};
     use syncline_scheduler::ids::ShardIndex;
     use tokio::sync::watch;
 
@@ -147,5 +153,58 @@ mod tests {
         let orders = handler.announce(Context::current(), later).await.unwrap();
         assert!(orders.lead_expired);
         assert_eq!(let_go().await, [(ShardIndex(0), 8)].into());
+    }
+
+    #[tokio::test]
+    async fn a_takeover_is_known_to_who_leads_next_and_who_led_before_lets_nobody_take_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (handler, lead, _redis) = handler(&dir).await;
+        let promotions = Arc::new(AtomicU32::new(0));
+        let asked = promotions.clone();
+        let serves = move |request| match request {
+            ShardRequest::Promote { .. } => {
+                asked.fetch_add(1, Ordering::Relaxed);
+                ShardResponse::Promote(Ok(1))
+            }
+            _ => ShardResponse::Held(Ok(Vec::new())),
+        };
+        let of_two = |hello: ShardHello, role| ShardHello { replicas: 2, jobs: 1, role: Some(role), ..hello };
+        let primary = start(0, serves.clone()).await;
+        let primary = of_two(primary, ReplicaRole::Primary { term: 7 });
+        let primary = ShardHello { follower: Some(8), ..primary };
+        let standby = ShardHello { boot: 2, ..start(0, serves).await };
+        let standby = of_two(standby, ReplicaRole::Standby { term: 8 });
+        let announce = async |hello: &ShardHello| {
+            handler.clone().announce(Context::current(), hello.clone()).await.unwrap()
+        };
+        let log = RedisRoleLog { store: &handler.context.store, lead: &lead };
+        let promote = async || lead.shards.promote(ShardIndex(0), EPOCH, &log).await;
+
+        announce(&standby).await;
+        announce(&primary).await;
+        assert_eq!(promote().await.as_deref(), Some(&*standby.address));
+        let notes = handler.context.store.role_notes(lead.shards.indices()).await.unwrap();
+        assert!(notes.taken_over[&ShardIndex(0)] > 8 && notes == lead.shards.role_notes(), "{notes:?}");
+
+        // The next engine hears of the one that served before first, and not at all of the other.
+        lead.shards.forget_all(EPOCH, notes.clone());
+        let orders = announce(&primary).await;
+        assert_eq!((orders.role, orders.peer), (ReplicaRole::Primary { term: 7 }, None), "it stays as it is");
+        assert!(!lead.shards.are_heard(), "it was given a place");
+        // That one was never told to serve: nothing is lost.
+        announce(&standby).await;
+        assert!(announce(&primary).await.peer.is_some());
+
+        let next = ("next", Duration::from_secs(3));
+        handler
+            .context
+            .store
+            .take_lead(next.0, next.1, EPOCH, "127.0.0.1:1", Default::default())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(promote().await, None);
+        assert_eq!(promotions.load(Ordering::Relaxed), 1, "it was asked though nobody knows who leads");
+        assert_eq!(handler.context.store.role_notes(lead.shards.indices()).await.unwrap(), notes);
     }
 }
