@@ -1,6 +1,6 @@
 //! What callers of the parameter server see.
 
-use std::path::Path;
+use std::{io::ErrorKind, path::Path};
 
 use syncline_rpc::{ShardFault, hello::HelloError, threads::NoThread};
 use syncline_scheduler::ids::JobId;
@@ -285,6 +285,11 @@ impl PsError {
                  checkpoint: `syncline submit FILE --new --resume JOB`"
             }
             Self::Io { source, .. } if NoThread::is_behind(source) => NoThread::HINT,
+            Self::Io { source, .. }
+                if [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable].contains(&source.kind()) =>
+            {
+                "name an address of this machine that is free with --listen; port 0 takes a free one"
+            }
             Self::Io { .. } => "correct what the system names, then try again",
             Self::NoAddress { .. } => {
                 "name the address of this machine that the others reach: --listen IP:PORT, or --advertise HOST:PORT beside --listen"
@@ -375,6 +380,14 @@ mod tests {
         assert!(swapped.starts_with("/state/shard-0 is the state directory of shard 1/2,"), "{swapped}");
         assert!(swapped.contains("start this process with --shard 1/2"), "{swapped}");
         assert!(hint("0/3").starts_with("start it with --shard and the engine with --shards as before"));
+    }
+
+    #[test]
+    fn whoever_cannot_listen_is_told_of_another_address() {
+        let hint = |kind: ErrorKind| PsError::Io { what: "x".into(), source: kind.into() }.hint().unwrap();
+        assert!(hint(ErrorKind::AddrInUse).contains("--listen"));
+        assert!(hint(ErrorKind::AddrNotAvailable).contains("--listen"));
+        assert!(!hint(ErrorKind::PermissionDenied).contains("--listen"));
     }
 
     #[test]
