@@ -422,7 +422,7 @@ impl Cluster {
         self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
     }
 
-    /// Looks at the job in Redis until `enough` says so. While the job goes on it is waited for longer: a busy machine takes
+    /// Looks at the job in Redis, once it is there, until `enough` says so. While the job goes on it is waited for longer: a busy machine takes
     /// longer for the same work.
     pub async fn until(
         &self,
@@ -433,12 +433,13 @@ impl Cluster {
         let (mut applied, mut deadline) = (0, began + PATIENCE);
         loop {
             let summary = self.summary(job).await;
-            if enough(&summary) {
+            if !summary.is_empty() && enough(&summary) {
                 return summary;
             }
             let now = Instant::now();
-            if number(&summary, "samples_applied") > applied {
-                (applied, deadline) = (number(&summary, "samples_applied"), now + PATIENCE);
+            // Of a job of general tasks there are none.
+            if let Some(more) = number_if_any(&summary, "samples_applied").filter(|more| *more > applied) {
+                (applied, deadline) = (more, now + PATIENCE);
             }
             assert!(now < deadline.min(began + 10 * PATIENCE), "waited for too long: {summary:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -467,9 +468,17 @@ impl Cluster {
     }
 }
 
-/// A field that is a number.
+/// A field that is a number, and always there.
+#[track_caller]
 pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
-    summary.get(field).and_then(|v| v.parse().ok()).unwrap_or(0)
+    number_if_any(summary, field).unwrap_or_else(|| panic!("there is no {field} in {summary:?}"))
+}
+
+/// A field that is a number where there is anything to say, such as of the newest checkpoint.
+#[track_caller]
+pub fn number_if_any(summary: &BTreeMap<String, String>, field: &str) -> Option<u64> {
+    let text = summary.get(field).filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{field} is no number in {summary:?}")))
 }
 
 /// The program of a Redis server, looked for once.

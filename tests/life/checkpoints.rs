@@ -12,7 +12,7 @@ use syncline_scheduler::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    cluster::{Cluster, eventually, number},
+    cluster::{Cluster, eventually, number, number_if_any},
     counting::counts,
     jobs::{check_exact, check_next_job_runs, counting, submit},
     rig::{Up, folder, kill, wait_until},
@@ -32,8 +32,8 @@ pub fn every_epoch(train: &mut TrainSpec) {
 /// The job is at least `epochs` epochs far, and has done something that is in no checkpoint.
 pub async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
     let beyond = |s: &BTreeMap<String, String>| {
-        let kept = number(s, "checkpoint_samples");
-        kept >= epochs * EPOCH && number(s, "samples_applied") > kept
+        number_if_any(s, "checkpoint_samples")
+            .is_some_and(|kept| kept >= epochs * EPOCH && number(s, "samples_applied") > kept)
     };
     cluster.until(job, |s| s["state"] != "opening" && beyond(s)).await
 }

@@ -17,7 +17,7 @@ use syncline_scheduler::{
 
 use crate::{
     checkpoints::every_epoch,
-    cluster::{Cluster, PATIENCE, eventually, number},
+    cluster::{Cluster, PATIENCE, eventually, number, number_if_any},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -221,7 +221,10 @@ async fn a_job_goes_back_to_a_checkpoint_that_only_the_machine_which_follows_has
     let kept = cluster.shard_dir(&standby).join("checkpoints");
     eventually("the second process has a checkpoint", async || !files_in(&kept).is_empty()).await;
     // Behind the newest one, so that there is something to go back on.
-    cluster.until(&job, |s| number(s, "samples_applied") > number(s, "checkpoint_samples") + 100).await;
+    let beyond = |s: &BTreeMap<String, String>| {
+        number_if_any(s, "checkpoint_samples").is_some_and(|kept| number(s, "samples_applied") > kept + 100)
+    };
+    cluster.until(&job, beyond).await;
     cluster.kill_engine();
     let (first, second) = (cluster.kill_shard(&primary), cluster.kill_shard(&standby));
     cluster.start_engine();
