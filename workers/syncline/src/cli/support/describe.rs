@@ -35,11 +35,12 @@ fn speed(job: &JobStatus, now_ms: u64) -> String {
 
 /// What the job waits for, and what is wrong with the cluster, in words.
 pub(crate) fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
-    let checkpoints = view.job.checkpoint_problem.iter();
+    // What goes on from a job that is done would go on from a checkpoint before its end; one that failed or was canceled had no more.
+    let matters = !view.job.is_over() || view.job.state == JobPhase::Done;
+    let checkpoints = view.job.checkpoint_problem.iter().filter(|_| matters);
     let checkpoints =
         checkpoints.map(|why| ("problem", format!("the last checkpoint could not be kept: {why}")));
     if view.job.is_over() {
-        // What goes on from it would go on from one before.
         return weights(&view.job).into_iter().chain(checkpoints).collect();
     }
     let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
@@ -385,6 +386,16 @@ pub(in crate::cli) mod tests {
             let told: Vec<_> =
                 obstacles(&view).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
             assert_eq!(told.join(""), want);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_could_not_be_kept_is_told_of_while_it_matters_table() {
+        for (state, is_told) in [("running", true), ("done", true), ("failed", false), ("canceled", false)] {
+            let job = job(&[("state", state), ("checkpoint_problem", "[E406] full")]);
+            let told = obstacles(&JobView { job, workers: Vec::new(), notes: Vec::new() });
+            let want = ("problem", "the last checkpoint could not be kept: [E406] full".to_owned());
+            assert_eq!(told, if is_told { vec![want] } else { vec![] }, "{state}");
         }
     }
 
