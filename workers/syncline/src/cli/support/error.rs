@@ -1,6 +1,10 @@
 //! What can go wrong on the command line itself.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use syncline_rpc::threads::NoThread;
 use syncline_scheduler::ids::JobId;
@@ -23,9 +27,7 @@ pub enum CliError {
     },
     #[error("[E503] another `syncline up` (process {pid}) runs on {dir}")]
     Running { dir: PathBuf, pid: String },
-    #[error(
-        "[E504] {name} ended with {status} before the cluster was ready; its log {log} ends with:\n{tail}"
-    )]
+    #[error("[E504] {name} ended with {status} before the cluster was ready; {}", said_last(.log, .tail))]
     ChildEnded { name: String, status: String, log: PathBuf, tail: String, exit: Exit },
     #[error(transparent)]
     Find(#[from] FindError),
@@ -89,6 +91,14 @@ pub enum CliError {
     Bug { reason: String },
 }
 
+/// The last lines of a log, or that there are none.
+fn said_last(log: &Path, tail: &str) -> String {
+    match tail.trim().is_empty() {
+        true => format!("it wrote nothing to its log {}", log.display()),
+        false => format!("its log {} ends with:\n{tail}", log.display()),
+    }
+}
+
 impl CliError {
     /// The exit code of a command that ends with this.
     pub fn exit(&self) -> Exit {
@@ -119,6 +129,9 @@ impl CliError {
             Self::Path { .. } => "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder".into(),
             Self::Running { dir, .. } => {
                 format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())
+            }
+            Self::ChildEnded { tail, .. } if tail.trim().is_empty() => {
+                "where a signal ended it, see whether the machine ran out of memory; with SYNCLINE_LOG=debug it says more".into()
             }
             Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
             Self::Find(error) => error.hint().unwrap_or_default(),

@@ -286,6 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_wrote_nothing_is_not_quoted() {
+        let ended = |tail: &str| CliError::ChildEnded {
+            name: "worker-0".into(),
+            status: "signal: 9 (SIGKILL)".into(),
+            log: "logs/worker-0.log".into(),
+            tail: tail.into(),
+            exit: crate::cli::Exit::Internal,
+        };
+        let wrote_nothing = "[E504] worker-0 ended with signal: 9 (SIGKILL) before the cluster was ready; \
+                             it wrote nothing to its log logs/worker-0.log";
+        assert_eq!(ended("").to_string(), wrote_nothing);
+        assert!(ended("").hint().contains("SYNCLINE_LOG=debug"), "{}", ended("").hint());
+        assert!(ended("why").to_string().ends_with("its log logs/worker-0.log ends with:\nwhy"));
+    }
+
+    #[test]
     fn an_engine_of_another_cluster_that_leads_is_told_with_what_to_do() {
         let cluster =
             Cluster { engines: "127.0.0.1:1,127.0.0.1:2".parse().unwrap(), token: Token::generate() };
