@@ -32,8 +32,9 @@ pub struct MetricsPoint {
     pub at_ms: u64,
     /// Samples of all iterations so far.
     pub samples: u64,
-    /// Iterations that this point stands for.
-    pub iterations: u64,
+    /// Iterations that this point alone stands for: its means are over them.
+    #[serde(rename(deserialize = "iterations"), alias = "averaged_iterations")]
+    pub averaged_iterations: u64,
     /// Mean over the samples of those that counted, each by what it weighs in the loss.
     pub loss: f64,
     /// Samples that the loss is the mean of.

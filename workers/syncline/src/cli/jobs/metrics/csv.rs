@@ -8,7 +8,7 @@ use syncline_scheduler::spec::Metric;
 use super::Training;
 use crate::cli::csv_field;
 
-const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
+const POINTS: &str = "job,at_ms,elapsed_s,samples,averaged_iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
 
 /// The loss curves.
 pub(super) fn points(trainings: &[Training]) -> String {
@@ -48,7 +48,7 @@ fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
-        point.iterations.to_string(),
+        point.averaged_iterations.to_string(),
         number(point.loss),
         point.loss_samples.to_string(),
         point.loss_weight.map(number).unwrap_or_default(),

@@ -76,7 +76,7 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
         .map(|Entry { value: point, .. }| {
             vec![
                 point.samples.to_string(),
-                point.iterations.to_string(),
+                point.averaged_iterations.to_string(),
                 significant(point.loss),
                 ms(point.step_us),
                 ms(point.compute_us),
@@ -86,8 +86,16 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
             ]
         })
         .collect();
-    let columns =
-        [">samples", ">iterations", ">loss", ">step ms", ">compute ms", ">wait ms", ">staleness", ">at most"];
+    let columns = [
+        ">samples",
+        ">averaged iterations",
+        ">loss",
+        ">step ms",
+        ">compute ms",
+        ">wait ms",
+        ">staleness",
+        ">at most",
+    ];
     table(&columns, &rows)
 }
 
@@ -174,6 +182,14 @@ mod tests {
         let shown = evaluations_in_words(&[entry(10, &fields)]);
         let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["10", "test", "8", "0.500000", "96.50", "%", "1.500000"]);
+    }
+
+    #[test]
+    fn the_iterations_of_a_point_are_called_what_its_means_are_over() {
+        let shown = in_words(&[entry(640, &[("iterations", "4"), ("loss", "0.5")])]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].starts_with("samples  averaged iterations "), "{shown}");
+        assert!(lines[1].trim_start().starts_with("640                    4  0.5"), "{shown}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob)
     let beat = |point: &Entry<MetricsPoint>| MetricsSample {
         at_ms: point.value.at_ms as f64,
         samples: point.value.samples as f64,
-        iterations: point.value.iterations as f64,
+        iterations: point.value.averaged_iterations as f64,
         compute_us: point.value.compute_us as f64,
     };
     let beats: Vec<MetricsSample> = points.iter().map(beat).collect();
