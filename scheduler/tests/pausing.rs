@@ -90,8 +90,10 @@ fn queue_and_pauses_are_no_part_of_the_time_for_which_it_has_trained() {
     assert_eq!(world.shown("job", "training_seconds"), "0.005");
     world.pause("job", true);
     let rest = world.work(FIRST, 20) as u64;
+    let per_s = world.shown("job", "samples_per_s");
     world.now_us += MINUTE_US;
     assert_eq!(world.shown("job", "training_seconds"), "0.005", "it is paused");
+    assert_eq!((world.shown("job", "samples_per_s"), per_s.parse::<f64>().unwrap() > 0.0), (per_s, true));
     world.join(2, "first");
     world.pause("job", false);
     world.work(AGAIN, 30);

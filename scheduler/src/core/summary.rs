@@ -90,8 +90,7 @@ impl Job {
     fn progress(&self, now_us: u64) -> Fields {
         let (state, train, counted) = (&self.state, self.train(), self.counted());
         let epoch = (counted / train.epoch_samples().max(1)).min(u64::from(train.epochs));
-        let begin_us = state.started_us.unwrap_or(now_us);
-        let trained_s = state.trained_us.unwrap_or(now_us).saturating_sub(begin_us) as f64 / 1e6;
+        let trained_s = self.training_us(now_us).unwrap_or(0) as f64 / 1e6;
         // A clock that went back, as another engine's may, says nothing.
         let per_s = |samples: u64| if trained_s > 0.0 { samples as f64 / trained_s } else { 0.0 };
         // What another job did before this one goes on with it is no speed of this one.

@@ -119,7 +119,7 @@ pub struct JobStatus {
     /// Samples of all passes that were asked for.
     #[serde(default)]
     pub samples_total: u64,
-    /// On average since the start.
+    /// On average over `training_seconds`.
     #[serde(default)]
     pub samples_per_s: f64,
     /// Over the last five to ten seconds before `progress_ms`, when the count last rose; only while it trains.

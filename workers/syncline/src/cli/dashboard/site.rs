@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, Request, StatusCode, body::Incoming, header};
-use syncline_rpc::status::{EngineStatus, now_ms};
+use syncline_rpc::status::EngineStatus;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
@@ -120,7 +120,7 @@ impl Site {
         let points = self.client.metrics(job, None).await?;
         let evaluations = self.client.evaluations(job, None).await?;
         let (name, job) = (job.to_string(), view.job);
-        let training = Training { name, job, points, evaluations, now_ms: now_ms() };
+        let training = Training { name, job, points, evaluations };
         Ok(loss_curves::of_trainings(&[training], Over::Samples))
     }
 }

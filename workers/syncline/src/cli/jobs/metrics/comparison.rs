@@ -22,6 +22,7 @@ const LONG_CELL_CHARS: usize = 100;
 pub(super) struct Compared<'a> {
     name: &'a str,
     job: &'a JobStatus,
+    /// `training_seconds` of the job.
     trained_s: Option<f64>,
     points: &'a [Entry<MetricsPoint>],
     evaluations: &'a [Entry<EvaluationPoint>],
@@ -32,7 +33,7 @@ pub(super) fn as_json(trainings: &[Training]) -> Vec<Compared<'_>> {
     let compared = trainings.iter().map(|of| Compared {
         name: &of.name,
         job: &of.job,
-        trained_s: of.trained_s(),
+        trained_s: of.job.training_seconds,
         points: &of.points,
         evaluations: &of.evaluations,
     });
@@ -71,7 +72,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
         .iter()
         .zip(&verdicts)
         .map(|(of, verdict)| {
-            let (job, trained_s, verdict) = (&of.job, of.trained_s(), verdict.as_ref());
+            let (job, trained_s, verdict) = (&of.job, of.job.training_seconds, verdict.as_ref());
             let mut row =
                 vec![of.name.clone(), known(Some(job.policy.clone()).filter(|policy| !policy.is_empty()))];
             row.extend(shown.iter().map(|name| known(setting_cell(trainings, job, name))));
@@ -97,7 +98,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
     columns.extend([
         "state",
         ">samples",
-        ">seconds",
+        ">training s",
         ">samples/s",
         ">last loss",
         ">best loss",
@@ -162,8 +163,12 @@ mod tests {
 
     #[test]
     fn a_row_has_what_one_compares_and_a_dash_where_nothing_is_known() {
-        let run =
-            [("started_ms", "1000"), ("ended_ms", "3500"), ("samples_applied", "640"), ("state", "done")];
+        let run = [
+            ("started_ms", "1000"),
+            ("training_seconds", "2.500"),
+            ("samples_applied", "640"),
+            ("state", "done"),
+        ];
         let run = [&run[..], &[("samples_per_s", "256"), ("loss", "0.5")]].concat();
         let best = [("monitor", "validation accuracy"), ("best_samples", "320"), ("best_loss", "0.25")];
         let newest = [("validation_loss", "0.75"), ("test_loss", "0.875"), ("test_accuracy", "0.5")];

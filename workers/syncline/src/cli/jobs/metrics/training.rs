@@ -15,8 +15,6 @@ pub(crate) struct Training {
     pub(crate) points: Vec<Entry<MetricsPoint>>,
     /// Oldest first, the best one marked.
     pub(crate) evaluations: Vec<Entry<EvaluationPoint>>,
-    /// That moment, on the clock by which all others of it are told.
-    pub(crate) now_ms: u64,
 }
 
 impl Training {
@@ -28,7 +26,7 @@ impl Training {
         }
         let points = source.metrics(id).await?;
         let evaluations = source.evaluations(id).await?;
-        Ok(Self { name, job, points, evaluations, now_ms: source.now_ms() })
+        Ok(Self { name, job, points, evaluations })
     }
 
     /// When its first point was written, from which its times count.
@@ -40,14 +38,6 @@ impl Training {
     /// How long after its first point a moment was, in seconds.
     pub(crate) fn elapsed_s(&self, at_ms: u64) -> f64 {
         at_ms.saturating_sub(self.begin_ms()) as f64 / 1e3
-    }
-
-    /// How long it has trained: from when the shards held its parameters until every sample was counted, or it ended, or now, in
-    /// seconds. `None` before it began.
-    pub(super) fn trained_s(&self) -> Option<f64> {
-        let JobStatus { started_ms, trained_ms, ended_ms, .. } = &self.job;
-        let until_ms = trained_ms.or(*ended_ms).unwrap_or(self.now_ms);
-        started_ms.map(|started_ms| until_ms.saturating_sub(started_ms) as f64 / 1e3)
     }
 }
 
@@ -87,22 +77,7 @@ pub(crate) mod tests {
         let fields = known.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let points = losses.iter().map(|(samples, loss)| entry(*samples, &[("loss", loss)])).collect();
         let job = JobStatus::read(&fields).unwrap();
-        Training { name: job.id.to_string(), job, points, evaluations: Vec::new(), now_ms: 9_000 }
-    }
-
-    #[test]
-    fn a_training_lasts_until_its_samples_are_counted_or_it_ends_or_now() {
-        let [begun, trained, ended] = [("started_ms", "1000"), ("trained_ms", "3000"), ("ended_ms", "4500")];
-        let cases = [
-            (vec![], None),
-            (vec![begun], Some(8.0)),
-            (vec![begun, ended], Some(3.5)),
-            (vec![begun, trained, ended], Some(2.0)),
-            (vec![("started_ms", "9900")], Some(0.0)),
-        ];
-        for (fields, want_s) in cases {
-            assert_eq!(training(&fields, &[]).trained_s(), want_s, "{fields:?}");
-        }
+        Training { name: job.id.to_string(), job, points, evaluations: Vec::new() }
     }
 
     #[test]

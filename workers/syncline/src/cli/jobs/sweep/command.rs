@@ -25,8 +25,8 @@ use super::{
     there,
 };
 use crate::cli::{
-    CliError, ConnectionArgs, EngineClock, Failure, block_on, end_at_once, figure_in_words, hold_end,
-    listen_for_stop, log_as_command, print, print_json, say,
+    CliError, ConnectionArgs, Failure, block_on, end_at_once, figure_in_words, hold_end, listen_for_stop,
+    log_as_command, print, print_json, say,
 };
 
 #[derive(Debug, clap::Args)]
@@ -104,9 +104,9 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     block_on(async {
         let mut stop = listen_for_stop(false)?;
         let sweep = async {
-            let (client, about) = Client::connect(&cluster).await?;
+            let (client, _) = Client::connect(&cluster).await?;
             let plan = plan::prepare(args, values, graphs).await?;
-            train(args, &client, EngineClock::of(&about), &plan, &prefix).await
+            train(args, &client, &plan, &prefix).await
         };
         tokio::select! {
             done = sweep => done,
@@ -125,8 +125,8 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
 
 async fn show(args: &SweepArgs, cluster: Cluster) -> Result<(), Failure> {
     let prefix = plan::prefix(&JobFile::load(&args.file)?, &args.name);
-    let (client, about) = Client::connect(&cluster).await?;
-    let mut outcomes = there::load(&client, EngineClock::of(&about), &prefix, args.by).await?;
+    let (client, _) = Client::connect(&cluster).await?;
+    let mut outcomes = there::load(&client, &prefix, args.by).await?;
     if outcomes.is_empty() {
         return Err(CliError::NoTrials { prefix }.into());
     }
@@ -134,20 +134,14 @@ async fn show(args: &SweepArgs, cluster: Cluster) -> Result<(), Failure> {
     print_outcomes(args, &prefix, &outcomes)
 }
 
-async fn train(
-    args: &SweepArgs,
-    client: &Client,
-    clock: EngineClock,
-    plan: &Plan,
-    prefix: &str,
-) -> Result<(), Failure> {
+async fn train(args: &SweepArgs, client: &Client, plan: &Plan, prefix: &str) -> Result<(), Failure> {
     for trial in &plan.trials {
         client.check_prepared(&trial.job).await?;
     }
     let room = Room::of(&client.workers().await?);
     let max_workers = plan.trials.iter().map(|trial| trial.yardstick.max_workers).max().unwrap_or(u32::MAX);
     let at_once = args.at_once.unwrap_or_else(|| room.jobs(max_workers));
-    let mut conduct = Conduct::new(client, clock, plan, at_once, Display::new(args.json));
+    let mut conduct = Conduct::new(client, plan, at_once, Display::new(args.json));
     let (over, going) = conduct.take_up().await?;
     if !args.json {
         say(&begin_in_words(plan, prefix, at_once, over, going));

@@ -21,7 +21,7 @@ use super::{
     plan::{Plan, Trial},
     trials::in_words,
 };
-use crate::cli::{CliError, EngineClock, Failure, describe, figure_in_words};
+use crate::cli::{CliError, Failure, describe, figure_in_words};
 
 /// Pause between two looks at all trials.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -146,7 +146,6 @@ fn values<T>(entries: Vec<Entry<T>>) -> Vec<T> {
 pub(super) struct Conduct<'a> {
     /// Repeats nothing: the next round does.
     client: Client,
-    clock: EngineClock,
     plan: &'a Plan,
     at_once: u32,
     /// The engine that led when the round began.
@@ -156,16 +155,10 @@ pub(super) struct Conduct<'a> {
 }
 
 impl<'a> Conduct<'a> {
-    pub(super) fn new(
-        client: &Client,
-        clock: EngineClock,
-        plan: &'a Plan,
-        at_once: u32,
-        display: Display,
-    ) -> Self {
+    pub(super) fn new(client: &Client, plan: &'a Plan, at_once: u32, display: Display) -> Self {
         let seen = vec![Seen::untried(plan); plan.trials.len()];
         let client = client.clone().with_patience(Patience::all(Duration::ZERO));
-        Self { client, clock, plan, at_once, epoch: None, seen, display }
+        Self { client, plan, at_once, epoch: None, seen, display }
     }
 
     /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
@@ -440,14 +433,7 @@ impl<'a> Conduct<'a> {
     pub(super) fn outcomes(&self) -> Vec<Outcome> {
         let outcome = |(trial, seen): (&Trial, &Seen)| {
             let (id, values) = (trial.id().clone(), self.plan.differing(trial).into_iter().collect());
-            Outcome::of(
-                id,
-                values,
-                seen.job.clone(),
-                seen.training_loss,
-                self.plan.metric,
-                self.clock.now_ms(),
-            )
+            Outcome::of(id, values, seen.job.clone(), seen.training_loss, self.plan.metric)
         };
         self.plan.trials.iter().zip(&self.seen).map(outcome).collect()
     }

@@ -51,20 +51,18 @@ pub(super) struct Outcome {
     pub measured_on: Option<&'static str>,
     /// Mean over the newest epoch.
     pub training_loss: Option<f64>,
-    /// How long it has trained, in seconds.
+    /// How long it has trained, in seconds, without queue and pauses.
     pub trained_s: Option<f64>,
     pub job: Option<JobStatus>,
 }
 
 impl Outcome {
-    /// `now_ms`: on the engine's clock.
     pub(super) fn of(
         id: JobId,
         values: BTreeMap<String, String>,
         job: Option<JobStatus>,
         training_loss: Option<f64>,
         metric: Metric,
-        now_ms: u64,
     ) -> Self {
         // Seven digits, as all losses are told.
         let training_loss: Option<f64> = training_loss.map(|loss| significant(loss).parse().unwrap_or(loss));
@@ -73,10 +71,7 @@ impl Outcome {
         let measured = measured.or_else(trained);
         let result = measured.map(|(_, value)| value);
         let standing = standing(job.as_ref(), result);
-        let trained_s = job.as_ref().and_then(|job| {
-            let until_ms = job.trained_ms.or(job.ended_ms).unwrap_or(now_ms);
-            job.started_ms.map(|started_ms| until_ms.saturating_sub(started_ms) as f64 / 1e3)
-        });
+        let trained_s = job.as_ref().and_then(|job| job.training_seconds);
         let measured_on = measured.map(|(on, _)| on);
         let stopped_at_epoch =
             job.as_ref().filter(|_| standing == Standing::Stopped).and_then(rung_in_reason);
@@ -162,7 +157,7 @@ mod tests {
         training_loss: Option<f64>,
         metric: Metric,
     ) -> Outcome {
-        Outcome::of(id.parse().unwrap(), BTreeMap::new(), fields.map(job), training_loss, metric, 5_000)
+        Outcome::of(id.parse().unwrap(), BTreeMap::new(), fields.map(job), training_loss, metric)
     }
 
     #[test]
@@ -233,13 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_lasts_until_its_samples_are_counted_or_it_ends_or_now() {
-        for (fields, want_s) in [
-            (&[][..], None),
-            (&[("started_ms", "1000")], Some(4.0)),
-            (&[("started_ms", "1000"), ("ended_ms", "3000")], Some(2.0)),
-            (&[("started_ms", "1000"), ("trained_ms", "2000"), ("ended_ms", "3000")], Some(1.0)),
-        ] {
+    fn pauses_are_no_part_of_the_time_for_which_a_trial_has_trained() {
+        let moments = [("started_ms", "1000"), ("ended_ms", "9000"), ("training_seconds", "2.000")];
+        for (fields, want_s) in [(&[][..], None), (&moments, Some(2.0))] {
             assert_eq!(outcome("a", Some(fields), None, Metric::Loss).trained_s, want_s, "{fields:?}");
         }
     }

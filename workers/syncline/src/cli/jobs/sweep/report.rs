@@ -128,14 +128,15 @@ mod tests {
 
     fn outcome(id: &str, rate: &str, fields: Option<&[(&str, &str)]>, metric: Metric) -> Outcome {
         let values = BTreeMap::from([("settings.learning_rate".to_owned(), rate.to_owned())]);
-        Outcome::of(id.parse().unwrap(), values, fields.map(job), Some(0.5), metric, 5_000)
+        Outcome::of(id.parse().unwrap(), values, fields.map(job), Some(0.5), metric)
     }
 
     #[test]
     fn a_row_has_what_differs_and_how_it_went() {
         let done = [("state", "done"), ("epochs", "3"), ("epochs_complete", "3")];
         let tested =
-            [&done[..], &[("test_loss", "0.25"), ("test_accuracy", "0.9"), ("started_ms", "1000")]].concat();
+            [&done[..], &[("test_loss", "0.25"), ("test_accuracy", "0.9"), ("training_seconds", "4.000")]]
+                .concat();
         let stopped =
             [("state", "canceled"), ("reason", "sweep: ranked 2nd of 2 at epoch 1"), ("epochs", "3")];
         let failed = [("state", "failed"), ("code", "E351"), ("reason", "not finite"), ("epochs", "3")];

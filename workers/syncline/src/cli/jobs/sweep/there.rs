@@ -7,15 +7,10 @@ use syncline_scheduler::spec::Metric;
 use syncline_workers::client::{Client, ClientError};
 
 use super::{measure::newest_training_loss, outcome::Outcome};
-use crate::cli::{EngineClock, Failure, say};
+use crate::cli::{Failure, say};
 
 /// Those whose ids are `prefix` and a number, with what they have measured.
-pub(super) async fn load(
-    client: &Client,
-    clock: EngineClock,
-    prefix: &str,
-    metric: Metric,
-) -> Result<Vec<Outcome>, Failure> {
+pub(super) async fn load(client: &Client, prefix: &str, metric: Metric) -> Result<Vec<Outcome>, Failure> {
     let JobList { jobs, left_out, .. } = client.list_jobs(None).await?;
     if left_out > 0 {
         say(&format!("{left_out} older jobs are not looked at; trials among them are missing here"));
@@ -34,7 +29,7 @@ pub(super) async fn load(
             Err(error) => return Err(error.into()),
         };
         let loss = newest_training_loss(job, &curve, epoch_samples);
-        outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, metric, clock.now_ms()));
+        outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, metric));
     }
     Ok(outcomes)
 }
