@@ -84,7 +84,12 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
         !again.err.contains("begins") && again.err.contains(&format!("best: {best}, test loss ")),
         "{again:#?}"
     );
-    assert!(again.out.contains("failed E351") && again.out.starts_with("rank  job"), "{again:#?}");
+    assert!(again.out.contains("failed E351"), "{again:#?}");
+    let row = again.out.lines().find(|row| row.contains(best)).unwrap();
+    assert!(
+        again.out.starts_with("ranked by test loss, the lowest first\nrank  job") && row.ends_with("  best"),
+        "{again:#?}"
+    );
     let shown = at(&["sweep", file, "--show", "--json"]).ok();
     Page::read().holds("sweep --show", &shown);
     assert_eq!((standings(&shown.json()), moments(&shown.json())), (said, moments(&answer)));

@@ -35,8 +35,27 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A row for each, the best first.
+/// By what they are ranked, and a row for each, the best first.
 pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
+    format!("{}\n{}", ranked_by(outcomes, metric), rows(outcomes, metric))
+}
+
+/// By which figure, of which set, and which value of it is the better one.
+fn ranked_by(outcomes: &[Outcome], metric: Metric) -> String {
+    let name = metric.name().replace('-', " ");
+    let first = if metric.cost(1.0) > 0.0 { "lowest" } else { "highest" };
+    let mut on: Vec<&str> = outcomes.iter().filter_map(|one| one.measured_on).collect();
+    on.sort_unstable();
+    on.dedup();
+    match on[..] {
+        [] => format!("ranked by {name}, which none of them has measured yet"),
+        [on] => format!("ranked by {on} {name}, the {first} first"),
+        _ => format!("ranked by {name}, the {first} first, each measured on {} samples", on.join(" or ")),
+    }
+}
+
+fn rows(outcomes: &[Outcome], metric: Metric) -> String {
+    let best = best(outcomes).map(|best| &best.id);
     let keys: Vec<&str> = {
         let mut keys: Vec<&str> =
             outcomes.iter().flat_map(|one| one.values.keys().map(String::as_str)).collect();
@@ -68,6 +87,7 @@ pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
         }));
         row.extend((on.len() > 1).then(|| known(evaluated_on(one).map(str::to_owned))));
         row.push(known(one.trained_s.map(|seconds| format!("{seconds:.1}"))));
+        row.push(if best == Some(&one.id) { "best" } else { "" }.to_owned());
         row
     };
     let rows: Vec<Vec<String>> = outcomes.iter().map(row).collect();
@@ -85,7 +105,7 @@ pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
     columns.extend(["state", ">epochs", ">training loss"]);
     columns.extend(metrics.iter().map(String::as_str));
     columns.extend((on.len() > 1).then_some("evaluated on"));
-    columns.push(">seconds");
+    columns.extend([">training s", ""]);
     table(&columns, &rows)
 }
 
@@ -153,8 +173,9 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "rank job learning_rate state epochs training loss test loss test accuracy seconds",
-                "1 a-2 0.1 done 3/3 0.500000 0.250000 90.00 % 4.0",
+                "ranked by loss, the lowest first, each measured on test or training samples",
+                "rank job learning_rate state epochs training loss test loss test accuracy training s",
+                "1 a-2 0.1 done 3/3 0.500000 0.250000 90.00 % 4.0 best",
                 "2 a-3 1 stopped 0/3 0.500000 - - -",
                 "- a-4 2 not there - 0.500000 - - -",
                 "- a-1 9 failed E351 0/3 0.500000 - - -",
@@ -163,7 +184,10 @@ mod tests {
         let validated = [&done[..], &[("validation_loss", "0.5")]].concat();
         all.push(outcome("a-5", "3", Some(&validated), Metric::Loss));
         let text = in_words(&all, Metric::Loss);
-        assert!(text.lines().next().unwrap().ends_with("  loss  accuracy  evaluated on  seconds"), "{text}");
+        assert!(
+            text.lines().nth(1).unwrap().ends_with("  loss  accuracy  evaluated on  training s"),
+            "{text}"
+        );
         all.pop();
         assert_eq!(reasons(&all), ["a-1: failed: [E351] not finite"]);
         let report = serde_json::to_value(Report::of("sweep", "a", Metric::Loss, &all)).unwrap();
@@ -172,7 +196,23 @@ mod tests {
         let by_recall = serde_json::to_value(Report::of("sweep", "a", Metric::MacroRecall, &all)).unwrap();
         assert_eq!(by_recall["by"], "macro_recall");
         let text = in_words(&all, Metric::MacroRecall);
-        assert!(text.lines().next().unwrap().contains("  test macro recall  "), "{text}");
+        assert!(text.lines().nth(1).unwrap().contains("  test macro recall  "), "{text}");
         assert!(report["trials"][2]["job"].is_null());
+    }
+
+    #[test]
+    fn the_heading_says_by_which_figure_of_which_set_and_which_value_is_the_better_one_table() {
+        type Fields = &'static [(&'static str, &'static str)];
+        const TESTED: Fields = &[("state", "done"), ("test_loss", "0.25"), ("test_macro_f1", "0.5")];
+        #[rustfmt::skip]
+        let cases: [(Fields, Metric, &str); 4] = [
+            (TESTED,                       Metric::Loss,     "ranked by test loss, the lowest first"),
+            (TESTED,                       Metric::MacroF1,  "ranked by test macro f1, the highest first"),
+            (&[("validation_loss", "1")],  Metric::Loss,     "ranked by validation loss, the lowest first"),
+            (TESTED,                       Metric::Accuracy, "ranked by accuracy, which none of them has measured yet"),
+        ];
+        for (fields, metric, want) in cases {
+            assert_eq!(ranked_by(&[outcome("a-1", "1", Some(fields), metric)], metric), want);
+        }
     }
 }
