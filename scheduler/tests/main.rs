@@ -20,6 +20,7 @@ mod faults;
 mod fixed_costs;
 mod foreign_reports;
 mod giving_back;
+mod held_up;
 mod joining;
 mod lb_bsp;
 mod lost_shards;

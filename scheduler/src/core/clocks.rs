@@ -90,6 +90,12 @@ impl StepTimes {
         }
     }
 
+    /// Of an iteration that pulls, or pushes.
+    pub(super) fn usual_us(&self, pulls: bool, pushes: bool) -> u64 {
+        let part = |is_there: bool, us: f64| if is_there { us } else { 0.0 };
+        (self.compute_us + part(pulls, self.pull_us) + part(pushes, self.push_us)) as u64
+    }
+
     /// Share of an iteration that pulls and pushes, in which these take their time.
     pub(super) fn share(&self) -> Option<f64> {
         let moved_us = self.pull_us + self.push_us;

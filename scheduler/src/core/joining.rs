@@ -21,7 +21,7 @@ use crate::{
     balance::CurveFit,
     graph::{Holder, TaskEvent, TaskId},
     ids::Incarnation,
-    predict::IntervalEstimator,
+    predict::{HeldUp, IntervalEstimator},
     samples::SampleRange,
     spec::PolicyRule,
 };
@@ -69,6 +69,7 @@ impl Job {
             speed: IntervalEstimator::new(train.policy.predictor),
             curve: train.policy.fits_curves().then(CurveFit::default),
             step_times: StepTimes::default(),
+            held_up: HeldUp::default(),
             straggler: None,
             slow_told: StragglerNotice::default(),
             spent: TimeTotals::default(),

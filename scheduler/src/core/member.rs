@@ -11,7 +11,7 @@ use super::{
 use crate::{
     balance::CurveFit,
     ids::{ShardIndex, Superstep},
-    predict::{IntervalEstimator, Measurement, PredictionErrors},
+    predict::{HeldUp, IntervalEstimator, Measurement, PredictionErrors},
     samples::SampleRange,
     spec::TrainSpec,
     sync::Clock,
@@ -89,6 +89,9 @@ pub struct Member {
     pub interval_samples: u32,
     /// What is predicted of its speed, and how well.
     pub speed: IntervalEstimator,
+    /// Which of its newest iterations may have been held up.
+    #[serde(default, skip_serializing_if = "HeldUp::is_nothing")]
+    pub held_up: HeldUp,
     /// Its predicted time as a function of the batch, where the policy needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveFit>,
@@ -160,12 +163,27 @@ pub struct Straggler {
 }
 
 impl Member {
-    /// Learns from one of its iterations how fast it is: on how many samples, and on how many its iterations are otherwise.
+    /// Takes in one of its iterations: on how many samples, and on how many its iterations are otherwise.
     pub(super) fn observe(&mut self, it: &Iterated, (samples, batch): (u32, u32), end_us: u64) {
         self.last_end_us = end_us;
         if !it.skipped && it.loss.is_finite() {
             self.newest_loss = Some((it.loss, it.loss_weight));
         }
+        let expected_us = self.expected_us(it, samples);
+        if !expected_us.is_some_and(|us| self.held_up.judge(it.push_us > 0, it.busy_us(), us)) {
+            self.learn_speed(it, samples, batch);
+        }
+        self.spent.add(it, u64::from(samples));
+    }
+
+    /// What an iteration that transfers what this one does should have taken; `None` before the first.
+    fn expected_us(&self, it: &Iterated, samples: u32) -> Option<u64> {
+        let usual_us = self.step_times.usual_us(it.pull_us > 0, it.push_us > 0);
+        Some(self.speed.interval_us(samples)?.max(usual_us))
+    }
+
+    /// Learns from an iteration how fast it is.
+    fn learn_speed(&mut self, it: &Iterated, samples: u32, batch: u32) {
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         // A pull and a push for the few samples that were left of an epoch say little about one of all others.
         let is_typical = u64::from(samples) * 2 >= u64::from(batch);
@@ -180,7 +198,6 @@ impl Member {
             curve.observe(samples, it.busy_us());
         }
         self.step_times.add(it);
-        self.spent.add(it, u64::from(samples));
     }
 
     /// The job's batch, or what fits on this worker.

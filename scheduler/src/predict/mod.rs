@@ -6,12 +6,14 @@
 //! Pure, and every number stays finite, whatever is measured.
 
 mod errors;
+mod held_up;
 mod interval_estimator;
 mod narx;
 mod simple;
 mod spec;
 
 pub use errors::PredictionErrors;
+pub use held_up::HeldUp;
 pub use interval_estimator::IntervalEstimator;
 pub use spec::{InvalidPredictor, PredictorSpec};
 
