@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Iterated, Outcome, Work},
+    ids::Superstep,
     sim::{training, training_job},
 };
 
@@ -42,4 +43,29 @@ fn a_push_that_waited_for_a_shard_that_was_away_is_not_predicted_again() {
         assert_eq!(member.speed.interval_us(1), Some(51_000), "{policy}");
         assert!(member.spent.push_us > 30_000_000, "{policy}: what it took is told all the same");
     }
+}
+
+#[test]
+fn rounds_of_equal_length_tell_what_each_worker_is_predicted_to_take_and_to_wait() {
+    let mut world = World::new();
+    let workers = [world.join(1, "quick"), world.join(2, "slow")];
+    world.submit(training_job(training("lb-bsp".parse().unwrap(), 32_000, 32)), 1);
+    for _ in 0..20 {
+        world.now_us += 64_000;
+        for (nth, worker) in workers.iter().enumerate() {
+            let us_per_sample = 1_000 * (nth as u64 + 1);
+            world.report(*worker, |work: &Work| match done(work) {
+                Outcome::Iterated(it) => {
+                    let compute_us = us_per_sample * u64::from(it.range.len);
+                    Outcome::Iterated(Iterated { compute_us, ..it })
+                }
+                other => other,
+            });
+        }
+    }
+    let explained = world.job("job").explain_barrier(Superstep(15)).unwrap();
+    let told: Vec<_> = explained.workers.iter().map(|w| (w.batch, w.predicted_interval_us)).collect();
+    assert_eq!(told, [(43, Some(43_000)), (21, Some(42_000))]);
+    let waits_us: Vec<_> = explained.workers.iter().map(|w| w.predicted_wait_us).collect();
+    assert_eq!((&waits_us[..], explained.predicted_wait_us), (&[Some(0), Some(1_000)][..], Some(1_000)));
 }

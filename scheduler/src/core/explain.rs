@@ -63,6 +63,7 @@ impl Job {
             let i = last.saturating_sub(row.first_seq);
             row.points.at(u32::try_from(i).unwrap_or(u32::MAX))
         });
+        let slowest_us = record.roster.values().filter_map(RosterEntry::predicted_us).max();
         let done = member.map_or(0, |m| m.finished.min(entry.last.unwrap_or(u64::MAX)));
         WorkerExplanation {
             worker,
@@ -70,13 +71,16 @@ impl Job {
             iterations: entry.last.map(|last| last - entry.base),
             done: done.saturating_sub(entry.base),
             batch: entry.batch,
-            predicted_interval_us: row.map(|row| row.points.interval_us),
+            predicted_interval_us: row.map(|row| row.points.interval_us).or(entry.predicted_interval_us),
             expected_us: expected.map(after),
             // A worker hears a little later than the shards that its push is in.
             arrived_us: entry
                 .arrived_us
                 .map(|at_us| after(record.closed_us().map_or(at_us, |closed_us| at_us.min(closed_us)))),
-            predicted_wait_us: expected.zip(record.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
+            predicted_wait_us: expected
+                .zip(record.sync_at_us)
+                .or(entry.predicted_us().zip(slowest_us))
+                .map(|(own_us, all_us)| all_us.saturating_sub(own_us)),
             actual_wait_us: entry.arrived_us.zip(record.met_us()).map(|(a, met)| met.saturating_sub(a)),
             awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
             straggler: member

@@ -50,13 +50,13 @@ pub struct WorkerExplanation {
     pub done: u64,
     /// Samples per iteration.
     pub batch: u32,
-    /// Predicted time of one iteration without waiting; `None`: the superstep was not planned from speeds.
+    /// Predicted time of one iteration without waiting; `None`: not all speeds were known, or none was needed.
     pub predicted_interval_us: Option<u64>,
-    /// When its last iteration is predicted to end; `None`: the same.
+    /// When its last iteration is predicted to end; `None`: the superstep has no plan, as all do as many iterations.
     pub expected_us: Option<u64>,
     /// When its last iteration ended; `None`: the barrier is open, or that is not reported.
     pub arrived_us: Option<u64>,
-    /// From its predicted end to that of everybody; `None`: the superstep has no plan.
+    /// From its predicted end to that of everybody; `None`: nothing was predicted.
     pub predicted_wait_us: Option<u64>,
     /// From its arrival to the close of the barrier; `None` before both are known.
     pub actual_wait_us: Option<u64>,

@@ -205,7 +205,7 @@ impl Job {
             let whole = self.train().batch;
             let record = self.superstep_mut(superstep);
             record.balanced |= batch != whole;
-            record.roster.insert(worker, RosterEntry { base, last: None, batch, arrived_us: None });
+            record.roster.insert(worker, RosterEntry::new(base, batch));
             if matches!(record.phase, SuperstepPhase::Open(EndRule::Monitor { .. })) {
                 record.unobserved.insert(worker);
             }
@@ -259,14 +259,18 @@ impl Job {
         self.rate_after(before) * record.rate_factor
     }
 
-    /// Predicted wait when everybody does `quota` iterations: known once every speed is.
-    pub(super) fn quota_wait(&self, superstep: Superstep, quota: u32) -> Option<u64> {
-        let each = |(w, entry): (&Incarnation, &RosterEntry)| {
-            Some(self.members.get(w)?.speed.interval_us(entry.batch)? * u64::from(quota))
-        };
-        let each: Vec<u64> = self.supersteps[&superstep].roster.iter().map(each).collect::<Option<_>>()?;
-        let slowest = *each.iter().max()?;
-        Some(each.iter().map(|us| slowest - us).sum())
+    /// Predicts what everybody takes for `quota` iterations, and waits for the slowest: once every speed is known.
+    pub(super) fn predict_quota(&mut self, superstep: Superstep, quota: u32) {
+        let interval_us =
+            |(w, entry): (&Incarnation, &RosterEntry)| self.members.get(w)?.speed.interval_us(entry.batch);
+        let each: Option<Vec<u64>> = self.supersteps[&superstep].roster.iter().map(interval_us).collect();
+        let Some(each) = each else { return };
+        let slowest_us = each.iter().copied().max().unwrap_or(0);
+        let record = self.superstep_mut(superstep);
+        record.predicted_wait_us = Some(each.iter().map(|us| (slowest_us - us) * u64::from(quota)).sum());
+        for (entry, interval_us) in record.roster.values_mut().zip(each) {
+            entry.predicted_interval_us = Some(interval_us);
+        }
     }
 
     /// Sets samples aside for `wanted` further iterations of each worker of a superstep, and thereby fixes its last

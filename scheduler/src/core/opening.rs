@@ -53,7 +53,7 @@ impl Job {
             let member = self.member_mut(*worker);
             member.batch = wanted.map_or(fitting, |size| size.max(1));
             let (base, batch) = (member.planned, member.batch);
-            roster.insert(*worker, RosterEntry { base, last: None, batch, arrived_us: None });
+            roster.insert(*worker, RosterEntry::new(base, batch));
         }
         let balanced = rules.batches.is_some() || roster.values().any(|entry| entry.batch != batch);
         let learning_rate = match rules.aggregation {
@@ -103,8 +103,7 @@ impl Job {
         turn: &mut Turn<'_>,
     ) {
         let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
-        let predicted_wait_us = self.quota_wait(superstep, quota);
-        self.superstep_mut(superstep).predicted_wait_us = predicted_wait_us;
+        self.predict_quota(superstep, quota);
         self.reserve(superstep, &wanted);
         self.order_barrier(superstep, turn);
     }

@@ -33,12 +33,25 @@ pub struct RosterEntry {
     pub last: Option<u64>,
     /// Samples per iteration.
     pub batch: u32,
+    /// Predicted time of one iteration, where everybody does as many and all speeds are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_interval_us: Option<u64>,
     /// When its last iteration ended; known once the barrier has closed and it has reported that iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_us: Option<u64>,
 }
 
 impl RosterEntry {
+    /// Of somebody whose end in the superstep is not decided.
+    pub(super) fn new(base: u64, batch: u32) -> Self {
+        Self { base, last: None, batch, predicted_interval_us: None, arrived_us: None }
+    }
+
+    /// Predicted time of all its iterations; `None` where that does not rest on its speed alone.
+    pub(super) fn predicted_us(&self) -> Option<u64> {
+        Some(self.predicted_interval_us?.saturating_mul(self.iterations()))
+    }
+
     /// Iterations that it has in the superstep, as far as that is decided.
     pub(super) fn iterations(&self) -> u64 {
         self.last.map_or(0, |last| last.saturating_sub(self.base))

@@ -159,34 +159,61 @@ fn barrier_in_words(explained: &BarrierExplanation, job: &JobStatus, now_ms: u64
     lines.join("\n")
 }
 
+/// A row for each, without times that are known of none: a round in which all do as much has no plan, and an open one no waits.
 fn workers(of: &[WorkerExplanation]) -> String {
-    let columns = [
-        "worker",
-        "id",
-        ">iterations",
-        ">batch",
-        ">interval ms",
-        ">expected ms",
-        ">arrived ms",
-        ">predicted wait ms",
-        ">actual wait ms",
+    type Time = (&'static str, fn(&WorkerExplanation) -> Option<u64>);
+    let times: [Time; 5] = [
+        (">interval ms", |w| w.predicted_interval_us),
+        (">expected ms", |w| w.expected_us),
+        (">arrived ms", |w| w.arrived_us),
+        (">predicted wait ms", |w| w.predicted_wait_us),
+        (">actual wait ms", |w| w.actual_wait_us),
     ];
+    let known: Vec<Time> =
+        times.into_iter().filter(|(_, time)| of.iter().any(|w| time(w).is_some())).collect();
     let row = |w: &WorkerExplanation| {
         let iterations = match w.iterations {
             Some(all) => format!("{}/{all}", w.done),
             None => w.done.to_string(),
         };
-        vec![
-            w.name.clone(),
-            w.worker.to_string(),
-            iterations,
-            w.batch.to_string(),
-            ms(w.predicted_interval_us),
-            ms(w.expected_us),
-            ms(w.arrived_us),
-            ms(w.predicted_wait_us),
-            ms(w.actual_wait_us),
-        ]
+        let about = [w.name.clone(), w.worker.to_string(), iterations, w.batch.to_string()];
+        about.into_iter().chain(known.iter().map(|(_, time)| ms(time(w)))).collect()
     };
-    table(&columns, &of.iter().map(row).collect::<Vec<_>>())
+    let mut columns = vec!["worker", "id", ">iterations", ">batch"];
+    columns.extend(known.iter().map(|(name, _)| *name));
+    table(&columns, &of.iter().map(row).collect::<Vec<Vec<String>>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn times_that_are_known_of_no_worker_have_no_column() {
+        let worker = |id: u64, predicted_interval_us: Option<u64>| WorkerExplanation {
+            worker: Incarnation(id),
+            name: "a".into(),
+            iterations: Some(1),
+            done: 0,
+            batch: 43,
+            predicted_interval_us,
+            expected_us: None,
+            arrived_us: None,
+            predicted_wait_us: None,
+            actual_wait_us: None,
+            awaited: true,
+            straggler: None,
+        };
+        let shown = |of: &[WorkerExplanation]| {
+            let text = workers(of);
+            let rows = text.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+            rows.collect::<Vec<_>>()
+        };
+        let head = "worker id iterations batch";
+        assert_eq!(shown(&[worker(1, None)]), [head, "a w1 0/1 43"]);
+        let both = shown(&[worker(1, Some(1_500)), worker(2, None)]);
+        assert_eq!(both, [&format!("{head} interval ms"), "a w1 0/1 43 1.5", "a w2 0/1 43 -"]);
+    }
 }
