@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, Job,
-        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, SnapshotFile, StoredJob, Submission,
-        TaskFault, TaskReport, Work, WorkerInfo,
+        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed, SnapshotFile,
+        StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
@@ -916,6 +916,11 @@ fn a_worker_that_does_not_train_is_given_no_job() {
 
 /// What people are told in 20 s of a worker whose rounds of 2 ms take ten of them where `is_slow` says so, beside a steady one.
 fn told_of_stragglers(is_slow: impl Fn(u32) -> bool) -> Vec<String> {
+    let about_speed = |what: &String| ["worker_slow", "worker_recovered"].contains(&&**what);
+    watched_stragglers(is_slow).plane.shell.events.into_iter().filter(about_speed).collect()
+}
+
+fn watched_stragglers(is_slow: impl Fn(u32) -> bool) -> World {
     let mut world = World::new();
     let (steady, unsteady) = (world.join(1, "steady"), world.join(2, "unsteady"));
     world.submit(spec("job", "asp", 1_000_000), 1);
@@ -934,8 +939,14 @@ fn told_of_stragglers(is_slow: impl Fn(u32) -> bool) -> Vec<String> {
             break;
         }
     }
-    let about_speed = |what: &String| ["worker_slow", "worker_recovered"].contains(&&**what);
-    world.plane.shell.events.into_iter().filter(about_speed).collect()
+    world
+}
+
+#[test]
+fn a_slow_worker_is_told_of_with_the_time_of_its_iterations_and_that_of_the_median_worker() {
+    let told = watched_stragglers(|_| true).plane.shell.slow;
+    let speed = RelativeSpeed { factor: 20.0, interval_us: 20_000, median_interval_us: 1_000 };
+    assert_eq!(told, [(Incarnation(2), speed)]);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::{
 
 use syncline_scheduler::{
     core::{
-        Assignment, Core, Effect, EvaluationSums, Input, Iterated, Job, Outcome, Phase, Submission,
-        TaskReport, Work, WorkerInfo,
+        Assignment, Core, Effect, EvaluationSums, Happening, Input, Iterated, Job, Outcome, Phase,
+        RelativeSpeed, Submission, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, RunId},
     sim::{ControlPlane, Shell},
@@ -31,6 +31,8 @@ pub struct Recorder {
     pub effects: Vec<Effect>,
     /// What the events of all jobs are about.
     pub events: Vec<String>,
+    /// Slow workers that events told of, with their speeds.
+    pub slow: Vec<(Incarnation, RelativeSpeed)>,
     /// Who has to register again.
     pub dismissed: Vec<Incarnation>,
     /// Shards do not write what they copied until the test says that they have.
@@ -48,6 +50,10 @@ impl Shell for Recorder {
         let mut effects = core.handle(now_us, input).unwrap();
         for (job, commit) in core.take_commits(now_us) {
             self.events.extend(commit.events.iter().map(|event| event.what.kind().to_string()));
+            self.slow.extend(commit.events.iter().filter_map(|event| match &event.what {
+                Happening::WorkerSlow { worker, speed } => Some((worker.id, *speed)),
+                _ => None,
+            }));
             self.expires.insert(job.clone(), commit.expires);
             self.summaries.entry(job).or_default().extend(commit.summary);
         }

@@ -39,8 +39,8 @@ pub enum Happening {
     WorkerPrepared(NamedWorker),
     WorkerLost { worker: NamedWorker, reason: String },
     WorkerSealed { worker: NamedWorker, applied: u64 },
-    WorkerSlow { worker: NamedWorker, factor: f64 },
-    WorkerRecovered { worker: NamedWorker, factor: f64 },
+    WorkerSlow { worker: NamedWorker, speed: RelativeSpeed },
+    WorkerRecovered { worker: NamedWorker, speed: RelativeSpeed },
     WorkerExcluded { worker: NamedWorker, host: String, fault: TaskFault, again_in_ms: u64 },
     SuperstepReplanned { barrier: Superstep, shortened: String },
     IterationTorn { task: TaskId },
@@ -102,6 +102,17 @@ pub struct NamedWorker {
     pub name: String,
 }
 
+/// How a worker's speed is to that of the median one, by what is predicted of its next iteration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RelativeSpeed {
+    /// How many times as long it takes per sample.
+    pub factor: f64,
+    /// How long it takes for an iteration, without waiting.
+    pub interval_us: u64,
+    /// How long the median worker takes for as many samples.
+    pub median_interval_us: u64,
+}
+
 /// Who had an attempt at a general task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Assignee {
@@ -128,7 +139,7 @@ pub enum EventKind {
     WorkerLost,
     /// All shards have said how far a lost worker's pushes came: what none of them has is handed out again.
     WorkerSealed,
-    /// A worker takes much longer per sample than the median one: `factor` says how many times.
+    /// A worker takes much longer per sample than the median one: see [`RelativeSpeed`].
     WorkerSlow,
     /// A worker that was slow is so no more.
     WorkerRecovered,

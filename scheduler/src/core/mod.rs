@@ -81,7 +81,7 @@ pub use evaluating::Evaluations;
 pub use evaluation::{
     ClassCount, Evaluation, EvaluationPart, EvaluationSet, EvaluationSums, MOST_COUNTED_CLASSES,
 };
-pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, Submitted};
+pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, RelativeSpeed, Submitted};
 pub use exclusion::Exclusion;
 pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{event::Happening, job::Job};
+use super::{
+    event::{Happening, RelativeSpeed},
+    job::Job,
+};
 use crate::ids::Incarnation;
 
 /// A worker this many times as slow as the median is slow; below the second factor it is not any more.
@@ -109,11 +112,18 @@ impl Job {
                 continue;
             }
             if is_news {
+                let batch = f64::from(self.members[&worker].batch);
+                let interval_us = |us_per_sample: f64| (us_per_sample * batch).round() as u64;
+                let speed = RelativeSpeed {
+                    factor,
+                    interval_us: interval_us(us_per_sample),
+                    median_interval_us: interval_us(of_most),
+                };
                 let worker = self.named(worker);
                 self.tell(
                     match tells_slow {
-                        true => Happening::WorkerSlow { worker, factor },
-                        false => Happening::WorkerRecovered { worker, factor },
+                        true => Happening::WorkerSlow { worker, speed },
+                        false => Happening::WorkerRecovered { worker, speed },
                     },
                     now_us,
                 );

@@ -26,9 +26,10 @@ fn told(what: &Happening) -> Fields {
         H::WorkerJoined(w) | H::WorkerPrepared(w) => fields!["worker": w.id, "name": w.name],
         H::WorkerLost { worker: w, reason } => fields!["worker": w.id, "name": w.name, "reason": reason],
         H::WorkerSealed { worker: w, applied } => fields!["worker": w.id, "name": w.name, "applied": applied],
-        H::WorkerSlow { worker: w, factor } | H::WorkerRecovered { worker: w, factor } => {
-            fields!["worker": w.id, "name": w.name, "factor": format!("{factor:.2}")]
-        }
+        H::WorkerSlow { worker: w, speed } | H::WorkerRecovered { worker: w, speed } => fields![
+            "worker": w.id, "name": w.name, "factor": format!("{:.2}", speed.factor),
+            "interval_us": speed.interval_us, "median_interval_us": speed.median_interval_us
+        ],
         H::WorkerExcluded { worker: w, host, fault, again_in_ms } => fields![
             "worker": w.id, "name": w.name, "host": host,
             "code": fault.code, "reason": fault.reason, "again_in_ms": again_in_ms
@@ -106,7 +107,7 @@ fn if_any(name: &'static str, value: Option<impl Display>) -> Fields {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        core::{Evaluation, EvaluationSet, NamedWorker, Phase, TaskFault},
+        core::{Evaluation, EvaluationSet, NamedWorker, Phase, RelativeSpeed, TaskFault},
         fault_code::FaultCode,
         graph::TaskId,
         ids::{Incarnation, ShardIndex, Superstep},
@@ -132,6 +133,10 @@ mod tests {
         let worker = || NamedWorker { id: Incarnation(3), name: "a".into() };
         let (task, training) = (|| TaskId::Node("save".parse().unwrap()), || "sweep~1".parse().unwrap());
         let by = || Assignee::Worker(Incarnation(3));
+        let speed = |factor: f64| {
+            let (interval_us, median_interval_us) = ((2_000.0 * factor) as u64, 2_000);
+            RelativeSpeed { factor, interval_us, median_interval_us }
+        };
         let evaluation = Evaluation { loss: 0.5, accuracy: Some(0.25), samples: 8, ..Evaluation::default() };
         let (shard, address, reason) = (ShardIndex(1), || "b:2".to_owned(), || "why".to_owned());
         #[rustfmt::skip]
@@ -144,8 +149,10 @@ mod tests {
             (H::WorkerPrepared(worker()), "worker_prepared worker=w3 name=a"),
             (H::WorkerLost { worker: worker(), reason: reason() }, "worker_lost worker=w3 name=a reason=why"),
             (H::WorkerSealed { worker: worker(), applied: 7 }, "worker_sealed worker=w3 name=a applied=7"),
-            (H::WorkerSlow { worker: worker(), factor: 2.5 }, "worker_slow worker=w3 name=a factor=2.50"),
-            (H::WorkerRecovered { worker: worker(), factor: 1.0 }, "worker_recovered worker=w3 name=a factor=1.00"),
+            (H::WorkerSlow { worker: worker(), speed: speed(2.5) },
+             "worker_slow worker=w3 name=a factor=2.50 interval_us=5000 median_interval_us=2000"),
+            (H::WorkerRecovered { worker: worker(), speed: speed(1.0) },
+             "worker_recovered worker=w3 name=a factor=1.00 interval_us=2000 median_interval_us=2000"),
             (H::WorkerExcluded { worker: worker(), host: "h".into(), fault: fault(), again_in_ms: 30 },
              "worker_excluded worker=w3 name=a host=h code=E406 reason=no space again_in_ms=30"),
             (H::SuperstepReplanned { barrier: Superstep(4), shortened: "a (w3) ends at 9".into() },

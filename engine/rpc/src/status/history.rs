@@ -126,6 +126,12 @@ pub struct JobEvent {
     /// How many times as long a slow worker takes per sample.
     #[serde(default)]
     pub factor: Option<f64>,
+    /// How long an iteration of that worker takes, by the same prediction, without waiting.
+    #[serde(default)]
+    pub interval_us: Option<u64>,
+    /// How long the median worker takes for as many samples.
+    #[serde(default)]
+    pub median_interval_us: Option<u64>,
     /// The file that holds the weights.
     #[serde(default)]
     pub path: Option<String>,
