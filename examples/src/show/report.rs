@@ -45,14 +45,12 @@ impl Report {
     /// `policy` is shown as the user spelt it.
     pub(super) fn of(view: JobView, redis_cli: &str, policy: &str) -> Self {
         let job = view.job;
-        let started_ms = job.started_ms.unwrap_or(0);
-        let trained_ms = job.trained_ms.unwrap_or(started_ms);
         Self {
             test_accuracy: job.test[Metric::Accuracy],
             test_loss: job.test[Metric::Loss],
             test_perplexity: job.test[Metric::Perplexity],
             epochs: job.epochs,
-            seconds: trained_ms.saturating_sub(started_ms) as f64 / 1e3,
+            seconds: job.training_seconds.unwrap_or(0.0),
             policy: policy.to_owned(),
             samples_per_s: job.samples_per_s,
             samples_applied: job.samples_applied,
