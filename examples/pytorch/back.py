@@ -2,11 +2,10 @@
 
 import torch
 from net import Digits
-from safetensors.torch import load_file
+from safetensors.torch import load_file, load_model
 
 model = Digits()
-missing, unexpected = model.load_state_dict(load_file("trained.safetensors"), strict=False)
-assert not unexpected and all(name.endswith("num_batches_tracked") for name in missing)
+load_model(model, "trained.safetensors")
 model.eval()
 
 data = load_file("digits.safetensors")
