@@ -8,12 +8,20 @@ use std::collections::HashSet;
 use syncline_onnx::proto::{DimensionValue, GraphProto};
 
 use super::open_sizes::axes;
+use super::training_form::NEXT_SUFFIX;
+use crate::GRAD_SUFFIX;
 
 /// Opens the first axis of outputs, and of inner values that have the size of one, if that of every data input is open.
 pub(super) fn open_outputs(graph: &mut GraphProto) {
     let Some(batch) = open_batch(graph) else { return };
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let is_of_constant = |output: &str| {
+        let mut tensors =
+            [GRAD_SUFFIX, NEXT_SUFFIX].into_iter().filter_map(|suffix| output.strip_suffix(suffix));
+        tensors.any(|name| constants.contains(name))
+    };
     let mut sizes = HashSet::new();
-    for output in &mut graph.output {
+    for output in graph.output.iter_mut().filter(|output| !is_of_constant(&output.name)) {
         if let Some(dim) = axes(output).next()
             && let Some(DimensionValue::Value(size)) = dim.value
         {
@@ -54,12 +62,18 @@ mod tests {
         TensorType::new(ElementType::F32, vec![first, 3.into()]).to_value_info(name)
     }
 
+    /// First axes of the outputs, then of inner values.
     fn opened(inputs: [Dim; 2]) -> Vec<Dim> {
         let [first, second] = inputs;
         let mut graph = GraphProto {
             input: vec![value("x", first), value("z", second), value("w", 5.into())],
             initializer: vec![TensorProto::from_f32("w", &[5, 3], &[0.0; 15])],
-            output: vec![value("y", 2.into())],
+            output: vec![
+                value("y", 2.into()),
+                value("w.grad", 5.into()),
+                value("w.new", 5.into()),
+                value("z.grad", 2.into()),
+            ],
             value_info: vec![value("like an output", 2.into()), value("another", 7.into())],
             ..GraphProto::default()
         };
@@ -69,11 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_declared_for_one_batch_is_open_where_all_inputs_are() {
-        let open = ["n".into(), Dim::Unknown, 7.into()];
+    fn what_was_declared_for_one_batch_is_open_where_all_inputs_are_and_gradients_stay_as_they_are() {
+        let open = ["n".into(), 5.into(), 5.into(), "n".into(), Dim::Unknown, 7.into()];
         assert_eq!(opened(["n".into(), "n".into()]), open);
         assert_eq!(opened(["n".into(), Dim::Unknown]), open);
         assert_eq!(opened([Dim::Unknown, "n".into()])[0], Dim::Unknown);
-        assert_eq!(opened(["n".into(), 2.into()]), [2, 2, 7].map(Dim::from));
+        assert_eq!(opened(["n".into(), 2.into()]), [2, 5, 5, 2, 2, 7].map(Dim::from));
     }
 }
