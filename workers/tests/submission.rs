@@ -8,8 +8,11 @@ use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
 use syncline_scheduler::spec::{
     DataSpec, Decay, EvaluateSpec, LearningRate, Metric, Optimizer, Source, Split, TrainSpec,
 };
-use syncline_workers::submit::{
-    ByteSource, JobFile, JobGraph, JobVariants, Model, PreparedJob, SubmitError, Training, prepare,
+use syncline_workers::{
+    check::step_cost,
+    submit::{
+        ByteSource, JobFile, JobGraph, JobVariants, Model, PreparedJob, SubmitError, Training, prepare,
+    },
 };
 
 use crate::onnxruntime;
@@ -329,6 +332,24 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
 }
 
 #[test]
+#[test]
+fn a_model_that_leaves_open_what_only_one_size_suits_is_trained_for_that_of_the_data() {
+    let folder = Folder::new();
+    let mut model = onnx::mlp(&SIZES, 1);
+    let open = onnx::TensorType::new(ElementType::F32, vec!["batch".into(), "columns".into()]);
+    model.graph.as_mut().unwrap().input = vec![open.to_value_info("x")];
+    folder.write("model.onnx", &model.to_bytes());
+    for settings in ["", "recompute = true"] {
+        let job = folder.submit("", settings).unwrap_or_else(|error| panic!("{settings}: {error}"));
+        assert_eq!(train(&job).model.inputs[0].shape, [2], "{settings}");
+        let graph = &job.blobs[&train(&job).model.training_graph];
+        let shapes = BTreeMap::from([("x".to_owned(), vec![2])]);
+        let runtime = onnxruntime::runtime();
+        let cost = |shapes| step_cost(&runtime, graph, 8, shapes).map(|cost| cost.peak_bytes);
+        assert!(cost(&shapes).unwrap() >= 8 * (4 + 3) * 4, "{settings}");
+    }
+}
+
 fn the_same_parameters_train_whatever_they_start_from() {
     let mut graph = GraphBuilder::new("shifted");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

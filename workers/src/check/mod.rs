@@ -28,12 +28,16 @@ pub use error::{CheckError, NO_GRADIENTS};
 pub(crate) use quick_check::AXES;
 pub use quick_check::{Verdict, quick_check, scatters};
 
-use std::{collections::HashMap, panic::resume_unwind, thread};
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::resume_unwind,
+    thread,
+};
 
 use serde::{Deserialize, Serialize};
 use syncline_autodiff::{
-    AutodiffError, DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph, derive,
-    estimate, sizes,
+    AutodiffError, DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph,
+    close_sizes, derive, estimate, sizes,
 };
 use syncline_onnx::{ElementType, SplitMix64, Types};
 use syncline_runtime::{BackendError, Executable, Runtime, stage};
@@ -42,6 +46,9 @@ use crate::batch_axis::{BatchAxis, open_batch};
 use differences::{Differences, as_trained};
 use feed::{DEFAULT_SIZE, Fed};
 use search::Search;
+
+/// The shape of a sample of the data, by the name of the input that takes it.
+pub type SampleShapes = BTreeMap<String, Vec<usize>>;
 
 /// How to check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -174,7 +181,8 @@ pub fn check(
     })
 }
 
-/// Derives a training graph with open sizes; where a gradient has to know them, with those of the check.
+/// Derives a training graph with open sizes; where a gradient has to know them, or only some suit the model, with those of the
+/// check.
 fn derive_open(
     runtime: &Runtime,
     forward: &[u8],
@@ -183,7 +191,7 @@ fn derive_open(
     options: &CheckOptions,
 ) -> Result<TrainingGraph, CheckError> {
     match derive(runtime, forward, loss, derive_options) {
-        Err(AutodiffError::UnsupportedUse { .. }) => {
+        Err(AutodiffError::UnsupportedUse { .. } | AutodiffError::Compile(_)) => {
             let sample_shapes = feed::sample_shapes(forward, options)?;
             let derive_options = DeriveOptions { sample_shapes, ..derive_options.clone() };
             Ok(derive(runtime, forward, loss, &derive_options)?)
@@ -256,10 +264,18 @@ fn sizes_of(grads: &[Vec<f64>], least: f64) -> Vec<f64> {
     grads.iter().map(|grad| norm(grad).max(least)).collect()
 }
 
-/// What one run of a training graph costs, with `axis` for the size of every open axis.
-pub fn step_cost(runtime: &Runtime, train_onnx: &[u8], axis: usize) -> Result<Estimate, CheckError> {
-    let model = syncline_onnx::parse(train_onnx)?;
-    let types = sizes(runtime, &model, axis)?;
+/// What one run of a training graph costs on a batch of so many samples. Its inputs have these shapes of a sample, by name;
+/// whatever is open besides counts as many as the batch.
+pub fn step_cost(
+    runtime: &Runtime,
+    train_onnx: &[u8],
+    batch: usize,
+    sample_shapes: &SampleShapes,
+) -> Result<Estimate, CheckError> {
+    let mut model = syncline_onnx::parse(train_onnx)?;
+    // What a weight is multiplied by has no other size than that of the data.
+    model.graph.iter_mut().for_each(|graph| close_sizes(graph, sample_shapes));
+    let types = sizes(runtime, &model, batch)?;
     Ok(estimate(&model.graph.unwrap_or_default(), &types))
 }
 

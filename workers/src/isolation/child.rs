@@ -59,7 +59,9 @@ fn work(request: Request) -> Result<Answer, ModelError> {
             let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
             Ok(Answer::Checked(check_graph(&runtime, &graph, &how)?))
         }
-        Work::Cost { axis } => Ok(Answer::Cost(step_cost(&runtime, &model, axis)?)),
+        Work::Cost { batch, sample_shapes } => {
+            Ok(Answer::Cost(step_cost(&runtime, &model, batch, &sample_shapes)?))
+        }
         Work::Load { nodes } => {
             let part = super::locate::first_nodes(syncline_onnx::parse(&model)?, nodes);
             let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };

@@ -11,7 +11,7 @@ use syncline_runtime::Runtime;
 use super::error::ModelError;
 use super::message::{Answer, Derived, ModelChecks, Work};
 use super::parent::{not_started, run_in_child, run_in_child_until};
-use crate::check::{CheckOptions, Checked, check, check_graph, step_cost};
+use crate::check::{CheckOptions, Checked, SampleShapes, check, check_graph, step_cost};
 
 static SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -119,16 +119,23 @@ impl ModelHost {
         }
     }
 
-    /// What one step of a training graph costs on a batch of so many samples; other axes that are open count as many.
+    /// What one step of a training graph costs on a batch of so many samples of these shapes; other axes that are open count as many
+    /// as the batch.
     ///
     /// # Errors
     /// E254 if the graph ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
     #[doc(hidden)]
-    pub fn step_cost(&self, name: &str, graph: &[u8], batch: usize) -> Result<Estimate, ModelError> {
+    pub fn step_cost(
+        &self,
+        name: &str,
+        graph: &[u8],
+        batch: usize,
+        sample_shapes: SampleShapes,
+    ) -> Result<Estimate, ModelError> {
         match self {
-            Self::InProcess(runtime) => Ok(step_cost(runtime, graph, batch)?),
+            Self::InProcess(runtime) => Ok(step_cost(runtime, graph, batch, &sample_shapes)?),
             Self::ChildProcess(library) => {
-                match run_in_child(library, Work::Cost { axis: batch }, (name, graph), &|_| {})? {
+                match run_in_child(library, Work::Cost { batch, sample_shapes }, (name, graph), &|_| {})? {
                     Answer::Cost(cost) => Ok(cost),
                     _ => Err(unexpected_answer()),
                 }

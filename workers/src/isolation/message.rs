@@ -11,7 +11,7 @@ use syncline_scheduler::fault_code::FaultCode;
 
 use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
-use crate::check::{CheckOptions, Checked, Verdict, quick_check};
+use crate::check::{CheckOptions, Checked, SampleShapes, Verdict, quick_check};
 
 /// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
 pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
@@ -34,8 +34,8 @@ pub(super) enum Work {
     Ready { weights: Option<ByteBuf>, check_gradients: bool },
     /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
     Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
-    /// Say what a run of a training graph costs, with this size for every open axis.
-    Cost { axis: usize },
+    /// Say what a run of a training graph costs on a batch of so many samples of these shapes.
+    Cost { batch: usize, sample_shapes: SampleShapes },
     /// Load the first nodes.
     Load { nodes: usize },
     /// Load all of it, as a worker that runs it does.

@@ -1,4 +1,4 @@
-//! Sizes that a model leaves open and a gradient has to know: those of the data that it trains on.
+//! Sizes that a model leaves open, and a gradient has to know or only one suits: those of the data that it trains on.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,9 @@ use super::{SubmitError, data::data_element};
 use crate::data::{Dataset, InputSignature, ModelSignature};
 use crate::isolation::{Derived, ModelChecks, ModelHost};
 
-/// Code of an operator of which no gradient can be had as it is used.
-const UNSUPPORTED_USE: FaultCode = FaultCode::new("E311");
+/// Codes of an operator of which no gradient can be had as it is used, and of a model that takes no size but one, which is not the
+/// one that recomputation and 16 bits are planned with.
+const MAY_BE_FOR_SIZES: [FaultCode; 2] = [FaultCode::new("E311"), FaultCode::new("E323")];
 
 /// Derives a training graph; where that cannot be had for a model that leaves sizes open, for those of the data.
 pub(super) fn derive(
@@ -23,7 +24,7 @@ pub(super) fn derive(
     data: &DataSpec,
 ) -> Result<Derived, SubmitError> {
     let error = match host.derive(name, onnx, loss, options, checks) {
-        Err(error) if error.code() == UNSUPPORTED_USE => error,
+        Err(error) if MAY_BE_FOR_SIZES.contains(&error.code()) => error,
         other => return Ok(other?),
     };
     let Some(inputs) = inputs_of_open_size(onnx) else { return Err(error.into()) };

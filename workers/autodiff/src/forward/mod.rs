@@ -39,6 +39,7 @@ pub use self::inference_form::inference_form;
 pub(crate) use self::lift_weights::never_empty;
 pub use self::lift_weights::refuse_unloaded;
 pub use self::matvec::with_columns;
+pub use self::open_sizes::close_sizes;
 pub(crate) use self::padding_idx::{hold_padding, looks_for_padding, trained_padding};
 pub(crate) use self::prepare::Forward;
 pub(crate) use self::random_masks::random_nodes;

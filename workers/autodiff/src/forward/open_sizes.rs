@@ -6,7 +6,7 @@ use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, TypeProto
 
 /// Gives the open axes of these inputs, by name, the sizes of a sample. An axis that has the name of one of them anywhere in the
 /// graph is as long.
-pub(super) fn close_sizes(graph: &mut GraphProto, sample_shapes: &BTreeMap<String, Vec<usize>>) {
+pub fn close_sizes(graph: &mut GraphProto, sample_shapes: &BTreeMap<String, Vec<usize>>) {
     let mut named = BTreeMap::new();
     for input in &mut graph.input {
         let Some(shape) = sample_shapes.get(&input.name) else { continue };

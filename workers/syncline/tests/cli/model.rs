@@ -148,6 +148,22 @@ fn a_check_says_how_far_gradients_are_off_and_what_a_step_costs() {
 }
 
 #[test]
+fn a_model_that_leaves_open_what_only_one_size_suits_is_checked_with_that_size_and_the_hint_asks_for_it() {
+    let dir = folder();
+    let mut model = mlp(&[6, 5, 3], 1);
+    let open = onnx::TensorType::new(ElementType::F32, vec!["batch".into(), "columns".into()]);
+    model.graph.as_mut().unwrap().input = vec![open.to_value_info("x")];
+    let model = save(dir.path(), "m.onnx", &model.to_bytes());
+    let check = ["model", "check", &model, "--loss", "softmax-cross-entropy"];
+    let report = syncline(&[&check[..], &["--dim", "columns=6", "--json"]].concat()).ok().json();
+    assert_eq!(report["passed"], true);
+    let refused = syncline(&check);
+    assert!(refused.err.contains("hint: ") && refused.err.contains("--dim columns=SIZE"), "{refused:#?}");
+    let given = syncline(&[&check[..], &["--dim", "columns=7"]].concat());
+    assert!(given.err.contains("[E323]") && !given.err.contains("--dim"), "{given:#?}");
+}
+
+#[test]
 fn a_training_graph_is_checked_without_naming_its_loss() {
     let dir = folder();
     let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use syncline_onnx::{ElementType, GraphBuilder};
+use syncline_onnx::{ElementType, GraphBuilder, TensorType, mlp};
 
 use crate::{
     job::write_job,
@@ -63,6 +63,28 @@ fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
     let new = dry(&["--json", "--new"]).ok().json();
     assert!(new["id"] == "points-2" && new["taken"].is_null(), "{new:#}");
     assert_eq!(jobs().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_dry_run_counts_what_a_model_leaves_open_by_the_data() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let words = [
+        "submit",
+        file.to_str().unwrap(),
+        "--dry-run",
+        "--json",
+        "--state-dir",
+        dir.path().to_str().unwrap(),
+    ];
+    let fixed = syncline(&words).ok().json();
+    let mut model = mlp(&[2, 8, 2], 1);
+    let open = TensorType::new(ElementType::F32, vec!["batch".into(), "columns".into()]);
+    model.graph.as_mut().unwrap().input = vec![open.to_value_info("x")];
+    fs::write(dir.path().join("points.onnx"), model.to_bytes()).unwrap();
+    let open = syncline(&words).ok().json();
+    assert_eq!(open["step_bytes"], fixed["step_bytes"]);
 }
 
 #[test]

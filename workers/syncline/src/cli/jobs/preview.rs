@@ -6,6 +6,7 @@ use syncline_scheduler::{
     spec::{InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, StepsOn, TrainSpec},
 };
 use syncline_workers::{
+    check::SampleShapes,
     data::LabelColumn,
     isolation::ModelHost,
     submit::{PreparedJob, SubmitError},
@@ -143,6 +144,14 @@ impl PreviewGroup {
     }
 }
 
+/// What the data gives to each input of the graph.
+fn sample_shapes(train: &TrainSpec) -> SampleShapes {
+    let inputs = train.model.inputs.iter();
+    inputs
+        .map(|input| (input.name.clone(), input.shape.iter().map(|&size| size as usize).collect()))
+        .collect()
+}
+
 impl Preview {
     /// Loads the training graph once more, to see what a step takes.
     pub(super) fn of(
@@ -158,7 +167,11 @@ impl Preview {
         let at_once = train.samples_at_once(None).map_or(train.batch, |most| most.min(train.batch));
         let step_bytes = match job.missing_cpu_kernel {
             Some(_) => None,
-            None => Some(models.step_cost("the training graph", graph, at_once as usize)?.peak_bytes),
+            None => {
+                let cost =
+                    models.step_cost("the training graph", graph, at_once as usize, sample_shapes(train))?;
+                Some(cost.peak_bytes)
+            }
         };
         let parameters = train.model.layout.trained_elements();
         let elements = train.model.layout.elements().unwrap_or(u64::MAX);

@@ -7,9 +7,12 @@ use std::{
 
 use serde::Serialize;
 use syncline_autodiff::{Support, support};
-use syncline_onnx::{self as onnx, ModelProto};
-use syncline_scheduler::core::significant;
-use syncline_workers::check::{CheckOptions, Checked, NO_GRADIENTS, scatters};
+use syncline_onnx::{self as onnx, Dim, ModelProto, TensorType};
+use syncline_scheduler::{core::significant, fault_code::FaultCode};
+use syncline_workers::{
+    check::{CheckOptions, Checked, NO_GRADIENTS, scatters},
+    isolation::ModelError,
+};
 
 use super::{loss::LossArgs, progress::Progress, read, warn};
 use crate::cli::{Exit, Failure, print, print_json, support::native::models, table};
@@ -110,8 +113,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let shown = |stage: &str| progress.show(stage);
     let checked = models()?.check(&name, &bytes, loss, weights.as_deref(), &how, &shown);
     progress.clear();
-    let checked = checked?;
     let model = onnx::parse(&bytes)?;
+    let checked = checked.map_err(|error| refused(error, &model, &how.dims))?;
     let report = Report::of(&checked, &model);
     if args.json {
         print_json(&report)?;
@@ -133,6 +136,36 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         (false, false) => "compare with another --seed; if it stays, report it with the model",
     };
     Err(Failure::new(Exit::JobFailed, text, hint))
+}
+
+/// What ONNX Runtime refuses may be a size that nobody gave.
+fn refused(error: ModelError, model: &ModelProto, given: &HashMap<String, usize>) -> Failure {
+    let by_onnx_runtime = [COMPILE, RUN].contains(&error.code());
+    let open = open_axes(model, given);
+    let failure = Failure::from(error);
+    if !by_onnx_runtime || open.is_empty() {
+        return failure;
+    }
+    let dims: Vec<String> = open.iter().map(|name| format!("--dim {name}=SIZE")).collect();
+    failure.with_hint(format!(
+        "the model leaves sizes open, which nobody gave and few may suit: give those of the data, {}",
+        dims.join(" ")
+    ))
+}
+
+/// ONNX Runtime does not accept a graph, or fails to run it.
+const COMPILE: FaultCode = FaultCode::new("E323");
+const RUN: FaultCode = FaultCode::new("E327");
+
+/// Names of the axes that a sample of the data gives their size, without those that are given; in ascending order.
+fn open_axes(model: &ModelProto, given: &HashMap<String, usize>) -> BTreeSet<String> {
+    let graph = model.graph.iter();
+    let inputs = graph.flat_map(|graph| &graph.input).filter_map(TensorType::from_value_info);
+    let names = inputs.flat_map(|ty| ty.dims.into_iter().skip(1)).filter_map(|dim| match dim {
+        Dim::Symbol(name) => Some(name),
+        Dim::Fixed(_) | Dim::Unknown => None,
+    });
+    names.filter(|name| !given.contains_key(name)).collect()
 }
 
 impl Report {

@@ -70,6 +70,11 @@ impl Failure {
         Self::new(exit, error, hint)
     }
 
+    /// The same with other words for what helps.
+    pub(crate) fn with_hint(self, hint: String) -> Self {
+        Self { hint, ..self }
+    }
+
     pub(crate) fn reader_gone() -> Self {
         Self { exit: Exit::Ok, error: None, hint: String::new() }
     }
