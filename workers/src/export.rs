@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
-use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
+use syncline_autodiff::{GRAD_SUFFIX, LOSS, TiedNames, inference_form, parse_forward, with_columns};
 use syncline_onnx::{
     ElementType, OnnxError,
     proto::{ModelProto, TensorProto},
@@ -126,7 +126,8 @@ pub struct TrainedModel {
     pub parameters: usize,
 }
 
-/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model.
+/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model,
+/// which may have several for one tensor.
 ///
 /// # Errors
 /// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph, E247 if they do not fit.
@@ -168,15 +169,15 @@ fn filled(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<(ModelProt
 /// What of a snapshot found its place in a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filled {
-    /// Names of what is in the model now.
+    /// Names of what is in the model now, as the model has them.
     pub names: BTreeSet<String>,
     /// Names of what the model has no constant for, in ascending order.
     pub unknown: Vec<String>,
-    /// What the model has in another shape or type, in ascending order of their names.
+    /// What the model has otherwise, in ascending order of their names.
     pub misfits: Vec<Misfit>,
 }
 
-/// A tensor that the model has in another shape or type.
+/// A tensor that the model has in another shape or type, or as one with another of which the file has other numbers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Misfit {
     /// What both call it.
@@ -186,7 +187,7 @@ pub(crate) struct Misfit {
 }
 
 impl Filled {
-    /// Fails where the model has something in another shape or type.
+    /// Fails where the model has something otherwise.
     pub(crate) fn refuse_misfits(&self, source_name: &str) -> Result<(), ExportError> {
         let Some(Misfit { name, difference }) = self.misfits.first() else { return Ok(()) };
         let (source_name, reason) = (source_name.to_owned(), format!("`{name}` is {difference}"));
@@ -195,7 +196,7 @@ impl Filled {
 }
 
 /// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a
-/// model that [`parse_forward`] has read, where there is one and it has this shape.
+/// model that [`parse_forward`] has read, where there is one and it has this shape. A tied tensor may have any of its names.
 pub(crate) fn put_in(
     model: &mut ModelProto,
     source_name: &str,
@@ -205,6 +206,7 @@ pub(crate) fn put_in(
         source_name: source_name.to_owned(),
         cause: cause_of(snapshot, &error),
     })?;
+    let tied = TiedNames::of(model);
     let constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
     let mut constants: HashMap<String, &mut TensorProto> =
         constants.map(|tensor| (tensor.name.clone(), tensor)).collect();
@@ -212,10 +214,21 @@ pub(crate) fn put_in(
     // The latter is what every BatchNormalization of PyTorch counts, and no model has.
     let is_of_model = |name: &str| !is_moment(name) && !name.ends_with(".num_batches_tracked");
     for (name, view) in file.iter().filter(|(name, _)| is_of_model(name)) {
-        let Some(tensor) = constants.get_mut(name) else {
+        let in_file = tied.in_file(name);
+        let Some(tensor) = constants.get_mut(in_file) else {
             filled.unknown.push(name.to_owned());
             continue;
         };
+        // One that was saved under several names is the same under each.
+        let known = tied.all(in_file).take_while(|other| *other != name);
+        let known = known.filter_map(|other| Some((other, file.tensor(other).ok()?))).next();
+        if let Some((other, first)) = known {
+            if first.dtype() != view.dtype() || first.shape() != view.shape() || first.data() != view.data() {
+                let difference = format!("not equal to its `{other}`, and the model has one tensor for both");
+                filled.misfits.push(Misfit { name: name.to_owned(), difference });
+            }
+            continue;
+        }
         if view.dtype() != Dtype::F32
             || tensor.element() != ElementType::F32
             || view.shape() != tensor.shape()
@@ -225,8 +238,8 @@ pub(crate) fn put_in(
             filled.misfits.push(Misfit { name: name.to_owned(), difference });
             continue;
         }
-        **tensor = TensorProto::from_f32(name, view.shape(), &float32_values(&view));
-        filled.names.insert(name.to_owned());
+        **tensor = TensorProto::from_f32(in_file, view.shape(), &float32_values(&view));
+        filled.names.insert(in_file.to_owned());
     }
     filled.unknown.sort_unstable();
     filled.misfits.sort_unstable();

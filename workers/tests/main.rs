@@ -15,3 +15,4 @@ mod opsets;
 mod producers;
 mod selection_models;
 mod submission;
+mod tied_weights;

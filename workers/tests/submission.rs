@@ -20,7 +20,8 @@ use crate::onnxruntime;
 /// Layers `fc1` of [2, 4] and `fc2` of [4, 3].
 const SIZES: [usize; 3] = [2, 4, 3];
 
-type Tensors<'a> = &'a [(&'a str, &'a [usize], f32)];
+/// Names, shapes, and the number that fills each.
+pub(crate) type Tensors<'a> = &'a [(&'a str, &'a [usize], f32)];
 
 /// All parameters of a model of these sizes.
 const ALL: Tensors<'static> = &[
@@ -31,7 +32,7 @@ const ALL: Tensors<'static> = &[
 ];
 
 /// A file of tensors, each of one number throughout.
-fn saved(tensors: Tensors<'_>) -> Vec<u8> {
+pub(crate) fn saved(tensors: Tensors<'_>) -> Vec<u8> {
     let bytes =
         |(_, shape, number): &(&str, &[usize], f32)| number.to_le_bytes().repeat(shape.iter().product());
     let bytes: Vec<Vec<u8>> = tensors.iter().map(bytes).collect();
@@ -92,7 +93,7 @@ fn parameters(job: &PreparedJob) -> Vec<&str> {
 }
 
 /// The numbers that the parameters of a job start from.
-fn first(job: &PreparedJob) -> BTreeMap<&str, Vec<f32>> {
+pub(crate) fn first(job: &PreparedJob) -> BTreeMap<&str, Vec<f32>> {
     let model = &train(job).model;
     let bytes = job.blobs[&model.initial].as_chunks().0.iter();
     let mut rest = bytes.map(|number| f32::from_le_bytes(*number));
@@ -238,7 +239,7 @@ fn of_a_file_that_may_fit_in_part_what_fits_is_taken_and_the_rest_is_said() {
             assert_eq!(first(job)[name], first(&own)[name], "{name}");
         }
         let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
-        let words = "; 2 more keep the values of the ONNX file: `fc2.weight`, `fc2.bias`; of another shape or type: `fc2.bias` \
+        let words = "; 2 more keep the values of the ONNX file: `fc2.weight`, `fc2.bias`; what the model has otherwise: `fc2.bias` \
                      (F32 [5], the model has [3]), `fc2.weight` (F32 [4, 5], the model has [4, 3]); the model has no `fc3.weight`";
         assert!(
             warning.starts_with("the model begins with 2 tensors of ") && warning.ends_with(words),
@@ -332,7 +333,6 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
 }
 
 #[test]
-#[test]
 fn a_model_that_leaves_open_what_only_one_size_suits_is_trained_for_that_of_the_data() {
     let folder = Folder::new();
     let mut model = onnx::mlp(&SIZES, 1);
@@ -350,6 +350,7 @@ fn a_model_that_leaves_open_what_only_one_size_suits_is_trained_for_that_of_the_
     }
 }
 
+#[test]
 fn the_same_parameters_train_whatever_they_start_from() {
     let mut graph = GraphBuilder::new("shifted");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

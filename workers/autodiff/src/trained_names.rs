@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use syncline_onnx::ModelProto;
 
 use crate::param_list::unknown;
-use crate::{forward::aliases, glob::matches};
+use crate::{forward::TiedNames, glob::matches};
 
 /// The parameters of a training graph under all names that they are known by.
 #[derive(Debug)]
@@ -19,13 +19,10 @@ impl<'a> TrainedNames<'a> {
     /// `model`: what the training graph was made from. It may know a parameter by another name as well: PyTorch has several for
     /// tied ones, of which one is in the file.
     pub fn new(model: &ModelProto, trained: Vec<&'a str>) -> Self {
-        let mut places: HashMap<String, usize> =
-            (0..).zip(&trained).map(|(n, name)| ((*name).to_owned(), n)).collect();
-        for (alias, name) in aliases(model) {
-            if let Some(&place) = places.get(&name) {
-                places.entry(alias).or_insert(place);
-            }
-        }
+        let tied = TiedNames::of(model);
+        let all =
+            (0..).zip(&trained).flat_map(|(n, name)| tied.all(name).map(move |name| (name.to_owned(), n)));
+        let places = all.collect();
         Self { trained, places }
     }
 

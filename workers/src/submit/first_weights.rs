@@ -98,7 +98,7 @@ fn said_of_parts(file: &str, filled: &export::Filled, tensors: &[String]) -> Res
         said += &format!("; {} more keep the values of the ONNX file: {}", missing.len(), list(&missing));
     }
     if !misfits.is_empty() {
-        said += &format!("; of another shape or type: {}", cut(&misfits));
+        said += &format!("; what the model has otherwise: {}", cut(&misfits));
     }
     if !unknown.is_empty() {
         said += &format!("; the model has no {}", cut(&unknown));

@@ -9,11 +9,12 @@
 //!
 //! PyTorch's older exporter notes nothing; see [`is_silent`](ExporterMetadata::is_silent).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use syncline_onnx::ModelProto;
 use syncline_onnx::proto::metadata;
 
+use super::tied_names::TiedNames;
 use crate::param_list::names_of;
 
 /// Key of the model's metadata that holds the names of the parameters to train, one a line.
@@ -40,8 +41,8 @@ pub(super) struct ExporterMetadata {
     pub(super) trainable: Option<Vec<String>>,
     /// Kinds by name; `None` if no exporter has noted any.
     kinds: Option<HashMap<String, Kind>>,
-    /// Parameters that the exporter has made one with another of the same tensor, and that other one.
-    aliases: HashMap<String, String>,
+    /// Of parameters that are one tensor.
+    pub(super) tied: TiedNames,
     /// Whether PyTorch wrote the file.
     torch: bool,
 }
@@ -51,7 +52,7 @@ impl ExporterMetadata {
         Self {
             trainable: metadata(&model.metadata_props, TRAINABLE).map(names_of),
             kinds: kinds(model),
-            aliases: aliases(model),
+            tied: TiedNames::of(model),
             torch: model.producer_name == "pytorch",
         }
     }
@@ -62,11 +63,6 @@ impl ExporterMetadata {
         // Where the optimizer folds a normalization into `a.weight` without a bias, it makes `a.weight_bias`.
         let known = kinds.get(name).or_else(|| kinds.get(name.strip_suffix("_bias")?));
         Some(known.copied().unwrap_or(Kind::Constant))
-    }
-
-    /// The name under which a parameter is in the file: that of a tied one may be another's.
-    pub(super) fn name_in_file<'a>(&'a self, name: &'a str) -> &'a str {
-        self.aliases.get(name).map_or(name, String::as_str)
     }
 
     /// Whether PyTorch wrote the file, parameters and buffers alike.
@@ -106,33 +102,6 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
         .collect();
     kinds.extend(folded);
     Some(kinds)
-}
-
-/// Tied parameters, of which the exporter keeps the last. A node still says in which module it was: one of the module
-/// `tokens` that reads `head.weight` stands for `tokens.weight`.
-pub(crate) fn aliases(model: &ModelProto) -> HashMap<String, String> {
-    let Some(graph) = &model.graph else { return HashMap::new() };
-    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    let signature = metadata(&graph.metadata_props, SIGNATURE).unwrap_or_default();
-    let parameters =
-        signature.split(": PARAMETER target='").skip(1).filter_map(|rest| rest.split('\'').next());
-    let missing = parameters.filter(|target| !constants.contains(target));
-    let mut read_in: HashMap<&str, Vec<&String>> = HashMap::new();
-    for node in &graph.node {
-        let modules = metadata(&node.metadata_props, SCOPES).unwrap_or_default().split('\'');
-        for module in modules.skip(1).step_by(2) {
-            let inputs = node.input.iter().filter(|input| constants.contains(input.as_str()));
-            read_in.entry(module).or_default().extend(inputs);
-        }
-    }
-    let alias = |target: &str| {
-        let (module, last) = target.rsplit_once('.')?;
-        let other = read_in.get(module)?.iter().find(|input| {
-            input.rsplit_once('.').is_some_and(|(owner, name)| owner != module && name == last)
-        })?;
-        Some((target.to_owned(), (*other).clone()))
-    };
-    missing.filter_map(alias).collect()
 }
 
 fn kind_of(said: &str) -> Option<Kind> {

@@ -11,6 +11,7 @@ use super::nondifferentiable::refuse_nondifferentiable;
 use super::open_sizes::close_sizes;
 use super::padding_idx::hold_padding;
 use super::select::{Selected, select};
+use super::tied_names::TiedNames;
 use super::training_form::{activate_dropout, statistics};
 use crate::error::AutodiffError;
 use crate::options::{DeriveOptions, EvalMode};
@@ -24,6 +25,7 @@ pub(super) struct Weights {
     pub(super) untrained: Vec<Untrained>,
     pub(super) data_inputs: Vec<String>,
     pub(super) evaluated: HashSet<String>,
+    pub(super) tied: TiedNames,
 }
 
 /// Turns trained weights and running statistics into inputs, and refuses what cannot be trained.
@@ -31,7 +33,7 @@ pub(super) fn lift_weights(
     model: &mut ModelProto,
     options: &DeriveOptions,
 ) -> Result<Weights, AutodiffError> {
-    let selected = select(model, options)?;
+    let (selected, tied) = (select(model, options)?, TiedNames::of(model));
     let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
     let untrained: Vec<_> =
         selected.iter().filter_map(|weight| Some((weight.name.clone(), weight.reason?))).collect();
@@ -64,7 +66,7 @@ pub(super) fn lift_weights(
     if !options.eval_mode.is_whole() {
         activate_dropout(graph, options.seed, never_empty(&params), &evaluated);
     }
-    Ok(Weights { params, state, untrained, data_inputs, evaluated })
+    Ok(Weights { params, state, untrained, data_inputs, evaluated, tied })
 }
 
 fn drop_metadata(graph: &mut GraphProto) {

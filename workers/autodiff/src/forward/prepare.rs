@@ -18,7 +18,7 @@ use super::training_form::{refuse_in_functions, refuse_within};
 use super::untie_weights::parse_forward;
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
-use crate::row_tables::RowTables;
+use crate::row_tables::{RowTables, Wanted};
 use crate::training_graph::Param;
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
@@ -67,9 +67,9 @@ impl Forward {
         if !options.eval_mode.is_whole() {
             refuse_within(&graph)?;
         }
-        let Weights { params, state, untrained, data_inputs, evaluated } = weights;
-        let row_tables =
-            RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, &options.sparse)?;
+        let Weights { params, state, untrained, data_inputs, evaluated, tied } = weights;
+        let wanted = Wanted { patterns: &options.sparse, tied: &tied };
+        let row_tables = RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, wanted)?;
         row_tables.open_rows(&mut types);
         Ok(Self { model, graph, types, params, state, data_inputs, evaluated, row_tables })
     }

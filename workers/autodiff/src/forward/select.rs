@@ -84,14 +84,14 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
     let empty = GraphProto::default();
     let graph = model.graph.as_ref().unwrap_or(&empty);
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
-    let floats: Vec<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
+    let metadata = ExporterMetadata::of(model);
+    let floats: Vec<&str> = floats.flat_map(|tensor| metadata.tied.all(&tensor.name)).collect();
     for pattern in options.freeze.iter().chain(options.train.iter().flatten()) {
         if !floats.contains(&pattern.as_str()) && !floats.iter().any(|name| matches(pattern, name)) {
             let named = unknown_pattern(pattern, floats.iter().copied());
             return Err(AutodiffError::NoSuchParameter { named });
         }
     }
-    let metadata = ExporterMetadata::of(model);
     let file = File {
         listed: listed(graph, options, &metadata)?,
         freeze: Patterns::of(&options.freeze),
@@ -127,7 +127,7 @@ fn listed(
         .iter()
         .map(|name| match set.contains(name.as_str()) {
             true => name.clone(),
-            false => metadata.name_in_file(name).to_owned(),
+            false => metadata.tied.in_file(name).to_owned(),
         })
         .collect();
     let others = graph.initializer.iter().filter(|tensor| tensor.element() != ElementType::F32);
@@ -168,12 +168,13 @@ impl File<'_> {
     }
 
     fn of_float(&self, tensor: &TensorProto) -> Verdict {
-        if self.freeze.matches(&tensor.name) {
+        let mut names = self.metadata.tied.all(&tensor.name);
+        if names.clone().any(|name| self.freeze.matches(name)) {
             return sure(FROZEN);
         }
         let chosen = match (&self.listed, &self.train) {
             (Some(listed), _) => listed.contains(&tensor.name),
-            (None, Some(train)) => train.matches(&tensor.name),
+            (None, Some(train)) => names.any(|name| train.matches(name)),
             (None, None) => return self.by_itself(tensor),
         };
         if chosen { TRAINED } else { sure(NOT_LISTED) }

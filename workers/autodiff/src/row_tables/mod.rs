@@ -19,7 +19,7 @@ use syncline_onnx::proto::{GraphProto, TensorProto};
 use syncline_onnx::{Dim, ModelProto, TensorType, Types};
 
 use crate::error::AutodiffError;
-use crate::forward::{hold_padding, select};
+use crate::forward::{TiedNames, hold_padding, select};
 use crate::glob::{Patterns, matches};
 use crate::options::DeriveOptions;
 use crate::param_list::unknown_pattern;
@@ -42,7 +42,7 @@ pub struct RowTables {
 }
 
 impl RowTables {
-    /// Picks the tables that `wanted` means, names or patterns with `*`, among `params`. `untrained`: the other constants of
+    /// Picks the tables that `wanted` means among `params`. `untrained`: the other constants of
     /// the model, and why they are not trained.
     pub(crate) fn choose(
         graph: &GraphProto,
@@ -50,33 +50,36 @@ impl RowTables {
         params: &[Param],
         untrained: &[Untrained],
         data_inputs: &[String],
-        wanted: &[String],
+        wanted: Wanted<'_>,
     ) -> Result<Self, AutodiffError> {
-        if wanted.is_empty() {
+        if wanted.patterns.is_empty() {
             return Ok(Self::default());
         }
         refuse_unknown(params, untrained, wanted)?;
-        let (patterns, lookups) = (Patterns::of(wanted), Lookups::of(graph, types, data_inputs));
+        let lookups = Lookups::of(graph, types, data_inputs);
+        let patterns = Patterns::of(wanted.patterns);
+        let is_meant = |param: &&Param| wanted.tied.all(&param.name).any(|name| patterns.matches(name));
         let mut found = Vec::new();
         let mut whole = Vec::new();
-        for param in params.iter().filter(|param| patterns.matches(&param.name)) {
+        for param in params.iter().filter(is_meant) {
             match lookups.inputs_of(&param.name, &param.shape) {
                 Ok(inputs) => found.push((param.name.as_str(), inputs)),
                 // Of what a pattern happens to mean, only tables are of interest.
-                Err(why) if wanted.contains(&param.name) || lookups.reads_rows(&param.name) => {
+                Err(why) if wanted.names(&param.name) || lookups.reads_rows(&param.name) => {
                     whole.push((param.name.clone(), why));
                 }
                 Err(_) => {}
             }
         }
         lookups.settle(&mut found, &mut whole);
-        if let Some((name, reason)) = whole.iter().find(|(name, _)| wanted.contains(name)) {
+        if let Some((name, reason)) = whole.iter().find(|(name, _)| wanted.names(name)) {
             return Err(AutodiffError::NotByRows { name: name.clone(), reason: reason.clone() });
         }
         let chosen = Self { whole, ..Self::numbered(&found) };
         let idle = chosen.idle(wanted, untrained, &lookups);
         let works = |pattern: &&String| idle.iter().all(|(other, _)| other != *pattern);
-        let meant = |name: &str| wanted.iter().filter(works).any(|pattern| matches(pattern, name));
+        let meant =
+            |name: &str| wanted.patterns.iter().filter(works).any(|pattern| wanted.tied.means(pattern, name));
         let untrained = untrained.iter().filter(|(name, _)| meant(name) && lookups.reads_rows(name));
         let untrained = untrained.map(|(name, why)| (name.to_string(), why.to_string())).collect();
         Ok(Self { idle, untrained, ..chosen })
@@ -85,14 +88,15 @@ impl RowTables {
     /// The patterns of `wanted` of which nobody would learn otherwise that they mean nothing.
     fn idle(
         &self,
-        wanted: &[String],
+        wanted: Wanted<'_>,
         untrained: &[Untrained],
         lookups: &Lookups<'_>,
     ) -> Vec<(String, String)> {
         let spoken = self.tables.iter().map(|(name, _)| name).chain(self.whole.iter().map(|(name, _)| name));
-        let is_idle = |pattern: &&String| !spoken.clone().any(|name| matches(pattern, name));
+        let is_idle = |pattern: &&String| !spoken.clone().any(|name| wanted.tied.means(pattern, name));
         let why = |pattern: &String| {
-            let table = untrained.iter().find(|(name, _)| matches(pattern, name) && lookups.reads_rows(name));
+            let is_meant = |name| wanted.tied.means(pattern, name) && lookups.reads_rows(name);
+            let table = untrained.iter().find(|(name, _)| is_meant(name));
             match table {
                 Some((name, reason)) => {
                     format!("`{name}` is not trained ({reason}), and it means no other table")
@@ -100,7 +104,7 @@ impl RowTables {
                 None => "nothing looks up rows of what it means".to_owned(),
             }
         };
-        wanted.iter().filter(is_idle).map(|pattern| (pattern.clone(), why(pattern))).collect()
+        wanted.patterns.iter().filter(is_idle).map(|pattern| (pattern.clone(), why(pattern))).collect()
     }
 
     /// Numbers the groups in the order of their first tables.
@@ -158,22 +162,42 @@ pub fn possible_row_tables(
 /// The name of a constant that is not trained, and why it is not.
 pub(crate) type Untrained = (String, &'static str);
 
+/// The tables that somebody wants to train by rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Names or patterns with `*`.
+    pub(crate) patterns: &'a [String],
+    /// What else these may call a table.
+    pub(crate) tied: &'a TiedNames,
+}
+
+impl Wanted<'_> {
+    /// Whether a table is wanted by a name of its own rather than by a pattern.
+    fn names(&self, table: &str) -> bool {
+        self.tied.all(table).any(|name| self.patterns.iter().any(|pattern| pattern == name))
+    }
+}
+
 /// Refuses a name or pattern that means nothing in the model, and the name of what is not trained.
-fn refuse_unknown(params: &[Param], untrained: &[Untrained], wanted: &[String]) -> Result<(), AutodiffError> {
-    let trained: HashSet<&str> = params.iter().map(|param| param.name.as_str()).collect();
-    for name in wanted {
+fn refuse_unknown(
+    params: &[Param],
+    untrained: &[Untrained],
+    wanted: Wanted<'_>,
+) -> Result<(), AutodiffError> {
+    let Wanted { patterns, tied } = wanted;
+    let trained: HashSet<&str> = params.iter().flat_map(|param| tied.all(&param.name)).collect();
+    for name in patterns {
         if trained.contains(name.as_str()) || trained.iter().any(|known| matches(name, known)) {
             continue;
         }
-        if let Some((_, reason)) = untrained.iter().find(|(known, _)| known == name) {
+        if let Some((known, reason)) = untrained.iter().find(|(known, _)| known == tied.in_file(name)) {
             let reason = format!("it is not trained ({reason})");
-            return Err(AutodiffError::NotByRows { name: name.clone(), reason });
+            return Err(AutodiffError::NotByRows { name: known.clone(), reason });
         }
-        if !untrained.iter().any(|(known, _)| matches(name, known)) {
-            let known = params
-                .iter()
-                .map(|param| param.name.as_str())
-                .chain(untrained.iter().map(|(known, _)| known.as_str()));
+        if !untrained.iter().any(|(known, _)| tied.means(name, known)) {
+            let known =
+                params.iter().map(|param| &param.name).chain(untrained.iter().map(|(known, _)| known));
+            let known = known.flat_map(|name| tied.all(name));
             return Err(AutodiffError::NoSuchParameter { named: unknown_pattern(name, known) });
         }
     }
@@ -182,6 +206,8 @@ fn refuse_unknown(params: &[Param], untrained: &[Untrained], wanted: &[String]) 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use syncline_onnx::{ElementType, GraphBuilder, TensorType};
 
     use super::*;
@@ -213,7 +239,10 @@ mod tests {
         let data = ["ids", "more", "x"].map(str::to_owned);
         let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
         let frozen = [("frozen".to_owned(), "frozen"), ("scale".to_owned(), "a single number")];
-        let chosen = RowTables::choose(&graph, &types, &["a", "b"].map(param), &frozen, &data, &wanted)?;
+        let tied =
+            [("other_a", "a"), ("other_frozen", "frozen")].map(|(other, name)| (other.into(), name.into()));
+        let wanted = Wanted { patterns: &wanted, tied: &BTreeMap::from(tied).into() };
+        let chosen = RowTables::choose(&graph, &types, &["a", "b"].map(param), &frozen, &data, wanted)?;
         chosen.open_rows(&mut types);
         Ok(chosen)
     }
@@ -304,6 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tied_table_is_meant_by_its_other_name() {
+        let lookup = |graph: &mut GraphBuilder| graph.op("Gather", &["a", "ids"], &[]);
+        for wanted in ["other_a", "other_*", "a"] {
+            let chosen = choose(&[wanted], lookup).unwrap();
+            assert_eq!(names(&chosen.tables), [("a", 0)], "{wanted}");
+            assert!(chosen.idle.is_empty(), "{wanted}: {chosen:?}");
+        }
+        let by_head = choose(&["other_a"], |graph| {
+            let rows = graph.op("Gather", &["a", "ids"], &[]);
+            graph.op("MatMul", &[&rows, "a"], &[])
+        });
+        assert_eq!(by_head.unwrap_err().code(), "E264");
+        assert_eq!(choose(&["other_frozen"], lookup).unwrap_err().code(), "E264");
+        assert_eq!(choose(&["other_c*"], lookup).unwrap_err().code(), "E317");
+    }
+
+    #[test]
     fn the_file_alone_tells_which_tables_could_train_by_rows() {
         let mut graph = GraphBuilder::new("recommender");
         let ids = graph.input("ids", ElementType::I64, &["batch".into()]);
@@ -325,7 +371,8 @@ mod tests {
     fn a_single_number_is_no_table() {
         let number = Param { name: "n".into(), shape: vec![], initial: vec![1.0] };
         let graph = GraphBuilder::new("number").finish().graph.unwrap();
-        let chosen = RowTables::choose(&graph, &Types::default(), &[number], &[], &[], &["*".to_owned()]);
+        let all = Wanted { patterns: &["*".to_owned()], tied: &TiedNames::default() };
+        let chosen = RowTables::choose(&graph, &Types::default(), &[number], &[], &[], all);
         assert!(chosen.unwrap().tables.is_empty());
     }
 

@@ -211,6 +211,28 @@ fn show_says_what_is_trained_and_what_has_no_gradient() {
     assert!(text.contains("no gradient rule: Det"), "{text}");
 }
 
+#[test]
+fn show_has_the_other_names_of_a_tied_weight_and_gradients_in_the_shapes_of_their_parameters() {
+    let dir = folder();
+    let tied = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/eval_form/tied.dynamo.onnx");
+    let tied = tied.to_str().unwrap();
+    let shown = syncline(&["model", "show", tied, "--json"]).ok().json();
+    assert_eq!(shown["parameters"][1]["name"], "second.weight");
+    assert_eq!(shown["parameters"][1]["other_names"], serde_json::json!(["first.weight"]));
+    let text = syncline(&["model", "show", tied]).ok().out;
+    assert!(text.contains("\nsecond.weight (also first.weight)  float32"), "{text}");
+
+    let out = dir.path().join("train.onnx");
+    let (out, freeze) = (out.to_str().unwrap(), ["--freeze", "first.weight"]);
+    let write = ["model", "train-graph", tied, "--loss", "mse", "--out", out, "--json"];
+    let written = syncline(&[&write[..], &freeze].concat()).ok().json();
+    assert_eq!(written["parameters"], serde_json::json!(["first.bias", "second.bias"]));
+    let shown = syncline(&["model", "show", out, "--json"]).ok().json();
+    let outputs = shown["outputs"].as_array().unwrap();
+    let gradient = serde_json::json!({ "name": "second.bias.grad", "type": "float32 [36]" });
+    assert!(outputs.contains(&gradient), "{shown:#}");
+}
+
 /// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that part.
 fn partly_frozen() -> [String; 2] {
     ["frozen.script.onnx", "frozen.txt"].map(|name| {

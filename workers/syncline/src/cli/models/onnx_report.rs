@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 use syncline_autodiff::{
-    AutodiffError, DeriveOptions, Support, possible_row_tables, select, support, unknown_dropout, warnings,
+    AutodiffError, DeriveOptions, Support, TiedNames, possible_row_tables, select, support, unknown_dropout,
+    warnings,
 };
 use syncline_onnx::{
     ModelProto, TensorType,
@@ -44,6 +45,8 @@ struct Value {
 #[derive(Debug, Serialize)]
 struct Parameter {
     name: String,
+    /// What else PyTorch calls it, where it has tied several.
+    other_names: Vec<String>,
     dtype: String,
     shape: Vec<usize>,
     count: usize,
@@ -51,6 +54,15 @@ struct Parameter {
     trained: &'static str,
     /// Whether that is a guess.
     doubtful: bool,
+}
+
+impl Parameter {
+    fn all_names(&self) -> String {
+        match self.other_names.as_slice() {
+            [] => self.name.clone(),
+            others => format!("{} (also {})", self.name, others.join(", ")),
+        }
+    }
 }
 
 pub(crate) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxReport, AutodiffError> {
@@ -62,7 +74,7 @@ pub(crate) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxRepo
         name: info.name.clone(),
         r#type: TensorType::from_value_info(info).map_or_else(|| "?".to_owned(), |t| t.to_string()),
     };
-    let selected = select(model, options)?;
+    let (selected, tied) = (select(model, options)?, TiedNames::of(model));
     let parameters: Vec<Parameter> = graph
         .initializer
         .iter()
@@ -72,7 +84,8 @@ pub(crate) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxRepo
             let count = shape.iter().product();
             let trained = selected.reason.unwrap_or(TRAINED);
             let (name, dtype) = (t.name.clone(), t.element().to_string());
-            Parameter { name, dtype, shape, count, trained, doubtful: selected.doubtful }
+            let other_names = tied.others(&t.name).to_vec();
+            Parameter { name, other_names, dtype, shape, count, trained, doubtful: selected.doubtful }
         })
         .collect();
     let mut operators = BTreeMap::new();
@@ -119,7 +132,7 @@ impl OnnxReport {
             .iter()
             .map(|p| {
                 vec![
-                    p.name.clone(),
+                    p.all_names(),
                     p.dtype.clone(),
                     format!("{:?}", p.shape),
                     p.count.to_string(),
