@@ -44,7 +44,8 @@ pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
 fn ranked_by(outcomes: &[Outcome], metric: Metric) -> String {
     let name = metric.name().replace('-', " ");
     let first = if metric.cost(1.0) > 0.0 { "lowest" } else { "highest" };
-    let mut on: Vec<&str> = outcomes.iter().filter_map(|one| one.measured_on).collect();
+    let ranked = outcomes.iter().filter(|one| one.rank.is_some());
+    let mut on: Vec<&str> = ranked.filter_map(|one| one.measured_on).collect();
     on.sort_unstable();
     on.dedup();
     match on[..] {
@@ -212,7 +213,10 @@ mod tests {
             (TESTED,                       Metric::Accuracy, "ranked by accuracy, which none of them has measured yet"),
         ];
         for (fields, metric, want) in cases {
-            assert_eq!(ranked_by(&[outcome("a-1", "1", Some(fields), metric)], metric), want);
+            let failed = outcome("a-2", "9", Some(&[("state", "failed")]), metric);
+            let mut all = [outcome("a-1", "1", Some(fields), metric), failed];
+            rank(&mut all, metric);
+            assert_eq!(ranked_by(&all, metric), want);
         }
     }
 }
