@@ -265,6 +265,21 @@ pub enum EngineFault {
         /// Where the process is that holds the place.
         address: String,
     },
+    /// A new job was submitted, and what was taken in may need the rest of Redis's memory to come to its end.
+    #[error(
+        "[E603] Redis uses {:.1} MB of the {:.1} MB that it may, more than 90 %: no new job is taken in",
+        megabytes(.used_bytes), megabytes(.limit_bytes)
+    )]
+    StoreNearlyFull {
+        /// What it uses, as far as that counts toward its limit.
+        used_bytes: u64,
+        /// Its setting `maxmemory`.
+        limit_bytes: u64,
+    },
+}
+
+fn megabytes(bytes: &u64) -> f64 {
+    *bytes as f64 / 1e6
 }
 
 impl EngineFault {
@@ -289,6 +304,7 @@ impl EngineFault {
             Self::NoCheckpointNow { .. } => "E638",
             Self::NoCheckpoint { .. } => "E146",
             Self::SilentShard { .. } => "E149",
+            Self::StoreNearlyFull { .. } => "E603",
         })
     }
 
@@ -306,6 +322,10 @@ impl EngineFault {
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "nothing: the worker registers again by itself, under a new incarnation",
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
+            Self::StoreNearlyFull { .. } => {
+                "free what old jobs hold, `syncline delete JOB`, or give Redis more: `redis-cli CONFIG SET maxmemory BYTES`; jobs that were \
+                 taken in go on"
+            }
             Self::NotActive { why: InactiveReason::Store { .. } } => {
                 "look at the Redis server: it is what keeps the engine from leading; `syncline doctor` checks it"
             }

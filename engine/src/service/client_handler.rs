@@ -59,7 +59,8 @@ impl ClientService for ClientHandler {
             self.context.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
         }
         let job = spec.id.clone();
-        self.context.commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace })).await?;
+        let submission = Input::Submit(Submission { spec: Box::new(spec), nonce, replace });
+        self.context.commit_job(&job, submission).await?;
         let name = job.clone();
         let nonce =
             self.context.query(move |core| core.job(&name).map(|job| job.generation().nonce())).await?;
@@ -87,7 +88,7 @@ impl ClientService for ClientHandler {
         self.context.check_graph(&spec.classes, &spec.tasks).await?;
         let (job, digest) = (spec.id.clone(), spec.digest);
         let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
-        self.context.commit_input(Input::SubmitGraph(submission)).await?;
+        self.context.commit_job(&job, Input::SubmitGraph(submission)).await?;
         let name = job.clone();
         let receipt = self.context.query(move |core| core.task_job(&name)?.receipt(digest)).await?;
         receipt.ok_or(EngineFault::UnknownJob { job })

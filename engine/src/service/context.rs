@@ -71,6 +71,21 @@ impl ServiceContext {
         Ok(lead.epoch)
     }
 
+    /// The same with a submission of a job; refuses another one while Redis is nearly full. About one whose name is taken the core decides
+    /// as ever: it may have been taken in, and the answer lost.
+    pub(super) async fn commit_job(&self, id: &JobId, submission: Input) -> Result<EngineEpoch, EngineFault> {
+        let lead = self.lead()?;
+        lead.store_outage.check()?;
+        if let Err(full) = lead.store_outage.check_room() {
+            let id = id.clone();
+            let is_known = move |core: &Core| core.job(&id).is_some() || core.task_job(&id).is_some();
+            if !self.query(is_known).await? {
+                return Err(full);
+            }
+        }
+        self.commit_input(submission).await
+    }
+
     /// Asks the core something; refuses at once while Redis takes no writes, because the loop then waits for it.
     pub(super) async fn query<T: Send + 'static>(
         &self,

@@ -1,4 +1,4 @@
-//! Renews the lease of the engine that leads, on a thread of its own.
+//! Renews the lease of the engine that leads, on a thread of its own, and looks between two renewals how full Redis is.
 //!
 //! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of threads. It may
 //! decide about millions of tasks for longer than a lease lasts. One that hangs for minutes loses the lease.
@@ -18,7 +18,7 @@ use tokio::{
 use tracing::error;
 
 use super::{clock::Clock, lead::Lead, loop_pulse::StallCounter, message::Message};
-use crate::store::{LeaderAt, RedisAddress, RedisStore, StoreError};
+use crate::store::{LeaderAt, RedisAddress, RedisMemory, RedisStore, StoreError};
 
 /// Before a renewal that failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -84,7 +84,9 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
     let mut pause = third;
     let (mut stall, mut looked) = (StallCounter::default(), Instant::now());
     loop {
-        sleep(pause).await;
+        // Bounded by the pause: a look takes nothing from the time of a renewal.
+        let ((), seen) = tokio::join!(sleep(pause), timeout(pause, look(connected.as_ref())));
+        lead.store_outage.set_memory(seen.ok().flatten());
         // What takes longer is a time in which this process was not awake.
         let awake = looked.elapsed().min(3 * lease.duration);
         looked = Instant::now();
@@ -114,6 +116,11 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
             Err(error) => lead.store_outage.set_lease_failure(Some(error.to_string())),
         }
     }
+}
+
+/// How full Redis is; `None` where that cannot be known.
+async fn look(store: Option<&RedisStore>) -> Option<RedisMemory> {
+    store?.memory().await.ok()?
 }
 
 async fn renew(

@@ -1,4 +1,4 @@
-//! Why Redis cannot be written to right now, so that callers are told at once instead of waiting.
+//! Why Redis cannot be written to right now, or has no room for another job, so that callers are told at once instead of waiting.
 
 use std::{
     sync::{Arc, Mutex},
@@ -8,6 +8,7 @@ use std::{
 use syncline_rpc::EngineFault;
 
 use super::sessions::lock;
+use crate::store::RedisMemory;
 
 /// The present causes; clones share them.
 #[derive(Clone, Default)]
@@ -24,6 +25,8 @@ struct Causes {
     lead_until: Option<Instant>,
     /// When the last cause was cleared, or a lease that had run out was renewed: callers are not sent away since.
     ended: Option<Instant>,
+    /// How full Redis was at the last look; `None`: nobody knows, or a cause has come since.
+    memory: Option<RedisMemory>,
 }
 
 impl Causes {
@@ -35,6 +38,9 @@ impl Causes {
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
         let was_there = self.is_there();
         change(self);
+        if self.is_there() {
+            self.memory = None;
+        }
         if was_there && !self.is_there() {
             self.ended = Some(Instant::now());
         }
@@ -48,6 +54,11 @@ impl StoreOutage {
 
     pub(super) fn set_lease_failure(&self, cause: Option<String>) {
         lock(&self.0).change(|causes| causes.lead = cause);
+    }
+
+    /// Set by the renewal of the lease, which looks between two of them.
+    pub(super) fn set_memory(&self, memory: Option<RedisMemory>) {
+        lock(&self.0).change(|causes| causes.memory = memory);
     }
 
     /// The lease was renewed: nobody else has it until then.
@@ -81,6 +92,17 @@ impl StoreOutage {
     /// Refuses at once what cannot be committed now, with the reason.
     pub(super) fn check(&self) -> Result<(), EngineFault> {
         self.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
+    }
+
+    /// Refuses another job while Redis is nearly full: once it is full it takes no writes, and nothing can be deleted.
+    pub(super) fn check_room(&self) -> Result<(), EngineFault> {
+        match lock(&self.0).memory {
+            Some(memory) if memory.is_nearly_full() => {
+                let RedisMemory { used_bytes, limit_bytes } = memory;
+                Err(EngineFault::StoreNearlyFull { used_bytes, limit_bytes })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn cause(&self) -> Option<String> {
@@ -135,5 +157,22 @@ mod tests {
         assert_eq!(outage.check(), Ok(()));
         outage.set_commit_failure(Some("disk full".into()));
         assert_eq!(outage.check(), Err(EngineFault::Store { cause: "disk full".into() }));
+    }
+
+    #[test]
+    fn another_job_is_refused_while_redis_is_nearly_full_and_what_was_seen_before_an_outage_counts_no_more() {
+        let outage = StoreOutage::default();
+        let memory = |used_bytes| Some(RedisMemory { used_bytes, limit_bytes: 1_000 });
+        let refused = Err(EngineFault::StoreNearlyFull { used_bytes: 950, limit_bytes: 1_000 });
+        assert_eq!(outage.check_room(), Ok(()));
+        outage.set_memory(memory(950));
+        assert_eq!((outage.check_room(), outage.check()), (refused, Ok(())));
+        outage.set_memory(memory(800));
+        assert_eq!(outage.check_room(), Ok(()));
+        outage.set_memory(memory(950));
+        outage.set_commit_failure(Some("no room".into()));
+        outage.set_memory(memory(950));
+        outage.set_commit_failure(None);
+        assert_eq!(outage.check_room(), Ok(()), "until the next look");
     }
 }

@@ -23,6 +23,7 @@ use super::{
     connection::SharedConnection,
     error::{StoreError, is_locked_out, is_read_only},
     keys::JobKeys,
+    redis_memory::RedisMemory,
 };
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
@@ -255,7 +256,13 @@ impl RedisStore {
     /// How many keys the server has evicted since it was started, because its memory was full.
     pub async fn evicted_keys(&self) -> Result<u64, StoreError> {
         let stats: String = self.query("info", &["INFO", "stats"]).await?;
-        Ok(info_number(&stats, "evicted_keys"))
+        Ok(info_number(&stats, "evicted_keys").unwrap_or(0))
+    }
+
+    /// How full the server's memory is; `None` where it does not tell.
+    pub async fn memory(&self) -> Result<Option<RedisMemory>, StoreError> {
+        let info: String = self.query("info", &["INFO", "memory"]).await?;
+        Ok(RedisMemory::of_info(&info))
     }
 
     /// Any command, for `doctor`.
@@ -307,13 +314,13 @@ async fn is_clustered(mut connection: ConnectionManager) -> bool {
     let mut info = redis::cmd("INFO");
     info.arg("cluster");
     let asked = timeout(CALL_TIMEOUT, info.query_async::<String>(&mut connection)).await;
-    matches!(asked, Ok(Ok(info)) if info_number(&info, "cluster_enabled") == 1)
+    matches!(asked, Ok(Ok(info)) if info_number(&info, "cluster_enabled") == Some(1))
 }
 
-/// A number of what INFO says; 0 where it does not say it.
-fn info_number(info: &str, field: &str) -> u64 {
+/// A number of what INFO says.
+pub(super) fn info_number(info: &str, field: &str) -> Option<u64> {
     let number = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    number.and_then(|number| number.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -323,8 +330,11 @@ mod tests {
     #[test]
     fn a_number_of_what_info_says_is_found_by_its_whole_name() {
         let info = "# Cluster\r\ncluster_enabled:1\r\nevicted_keys_of:3\r\nevicted_keys:12\r\n";
-        assert_eq!((info_number(info, "cluster_enabled"), info_number(info, "evicted_keys")), (1, 12));
-        assert_eq!((info_number(info, "cluster"), info_number("", "evicted_keys")), (0, 0));
+        assert_eq!(
+            (info_number(info, "cluster_enabled"), info_number(info, "evicted_keys")),
+            (Some(1), Some(12))
+        );
+        assert_eq!((info_number(info, "cluster"), info_number("", "evicted_keys")), (None, None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod calls;
 mod damage;
+mod full_store;
 mod later_release;
 mod rig;
 mod scripted_worker;

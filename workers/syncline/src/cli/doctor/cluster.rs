@@ -1,14 +1,12 @@
 //! What runs: engine, shards, workers, Redis.
 
-use syncline_engine::store::{RedisAddress, RedisStore, StoreError, keys, redacted};
+use syncline_engine::store::{RedisAddress, RedisMemory, RedisStore, StoreError, keys, redacted};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, is_of_every_machine, status::EngineStatus};
 
 use super::{DoctorArgs, Exit, Finding, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
 
-/// Redis counts as nearly full from this share of its memory limit.
-const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
@@ -268,21 +266,28 @@ fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 /// Whether there is room for more.
 fn memory(info: &str) -> Finding {
-    let bytes = |name| info_field(info, name).and_then(|text| text.parse::<f64>().ok());
-    let (Some(used), Some(limit)) = (bytes("used_memory"), bytes("maxmemory")) else {
+    let Some(memory) = RedisMemory::of_info(info) else {
         return Finding::warn("memory", "the server does not tell", "see that it has room");
     };
-    let found = format!("{:.1} MB used", used / 1e6);
-    if limit == 0.0 {
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let found = format!("{:.1} MB used", megabytes(memory.used_bytes));
+    if memory.limit_bytes == 0 {
         return Finding::ok("memory", format!("{found}, no limit"));
     }
-    let found = format!("{found} of {:.1} MB", limit / 1e6);
-    let more = "give it more: `redis-cli CONFIG SET maxmemory BYTES`; `syncline delete JOB` frees what old jobs hold";
-    match used / limit {
-        share if share >= 1.0 => {
-            Finding::fail("memory", Exit::Redis, format!("{found}: it takes no writes"), more)
-        }
-        share if share >= NEARLY_FULL => Finding::warn("memory", found, more),
+    let found = format!("{found} of {:.1} MB", megabytes(memory.limit_bytes));
+    match (memory.is_full(), memory.is_nearly_full()) {
+        (true, _) => Finding::fail(
+            "memory",
+            Exit::Redis,
+            format!("{found}: it takes no writes"),
+            "give it more: `redis-cli CONFIG SET maxmemory BYTES`; until then nothing can be deleted either, then `syncline delete JOB` \
+             frees what old jobs hold",
+        ),
+        (_, true) => Finding::warn(
+            "memory",
+            format!("{found}: no new job is taken in"),
+            "`syncline delete JOB` frees what old jobs hold; or give it more: `redis-cli CONFIG SET maxmemory BYTES`",
+        ),
         _ => Finding::ok("memory", found),
     }
 }
@@ -439,6 +444,7 @@ mod tests {
             ("used_memory:1000000\r\nmaxmemory:0\r\n",        Verdict::Ok,   Verdict::Ok),
             ("used_memory:500\r\nmaxmemory:1000\r\n",         Verdict::Ok,   Verdict::Ok),
             ("used_memory:950\r\nmaxmemory:1000\r\n",         Verdict::Warn, Verdict::Ok),
+            ("used_memory:1000\r\nmaxmemory:1000\r\n",        Verdict::Warn, Verdict::Ok),
             ("used_memory:1001\r\nmaxmemory:1000\r\n",        Verdict::Fail, Verdict::Ok),
             ("aof_last_write_status:ok\r\n",                   Verdict::Warn, Verdict::Ok),
             ("aof_last_write_status:err\r\n",                  Verdict::Warn, Verdict::Fail),

@@ -110,9 +110,9 @@ impl From<TaskError> for Failure {
 fn exit_of(fault: &EngineFault) -> Exit {
     match fault {
         EngineFault::InvalidJob(_) => Exit::Usage,
-        EngineFault::Store { .. } | EngineFault::NotActive { why: InactiveReason::Store { .. } } => {
-            Exit::Redis
-        }
+        EngineFault::Store { .. }
+        | EngineFault::StoreNearlyFull { .. }
+        | EngineFault::NotActive { why: InactiveReason::Store { .. } } => Exit::Redis,
         EngineFault::MissingShards { .. }
         | EngineFault::SilentShard { .. }
         | EngineFault::NotActive { .. } => Exit::Unreachable,
