@@ -195,25 +195,28 @@ impl StateDir {
     }
 
     /// Refuses another Redis server than before, and its own without what that has stored, while shards have saved jobs: an engine that does not know them lets the
-    /// shards drop them.
+    /// shards drop them. Where nothing says which it was, as when the addresses were moved away, the own one may have been it.
     pub(crate) fn check_redis(&self, told: &SavedRedis) -> Result<(), CliError> {
-        let Some(before) = self.saved_addresses()?.redis else { return Ok(()) };
+        let other = self.saved_addresses()?.redis.filter(|before| before != told);
         let own = self.dir.join("redis");
         let stores = |file: &&str| own.join(file).exists();
         let has_data = entries(&own.join(REDIS_DATA)).next().is_some() || REDIS_FILES.iter().any(stores);
         let is_gone = *told == SavedRedis::Own && !has_data;
-        if before == *told && !is_gone {
+        if other.is_none() && !is_gone {
             return Ok(());
         }
         let jobs = self.saved_jobs(ShardProcess::all(self.saved_processes(false)?, 2));
         if jobs.is_empty() {
             return Ok(());
         }
-        if before == *told {
-            return Err(CliError::RedisGone { dir: own, jobs: jobs.join(", ") });
-        }
-        let (before, told) = (before.to_string(), told.to_string());
-        Err(CliError::OtherRedis { dir: self.dir.clone(), jobs: jobs.join(", "), before, told })
+        let jobs = jobs.join(", ");
+        Err(match other {
+            None => CliError::RedisGone { dir: own, jobs },
+            Some(before) => {
+                let (before, told) = (before.to_string(), told.to_string());
+                CliError::OtherRedis { dir: self.dir.clone(), jobs, before, told }
+            }
+        })
     }
 
     /// How many first, or second, processes of shards there were. Where an earlier release wrote no number: up to the last one with an
@@ -388,6 +391,14 @@ mod tests {
             let refused = state_dir.check_redis(&own).unwrap_err().to_string();
             assert!(refused.contains("[E580]") && refused.contains("(digits)"), "{refused}");
         }
+        // As the hint of E518 moves it away.
+        fs::remove_file(dir.path().join("kept.json")).unwrap();
+        let refused = state_dir.check_redis(&own).unwrap_err();
+        assert!(refused.to_string().contains("[E580]") && refused.hint().contains("--redis"), "{refused}");
+        assert!(
+            state_dir.check_redis(&SavedRedis::of(Some("redis://a"))).is_ok(),
+            "it may have been that one"
+        );
         fs::write(data.join("appendonly.aof.manifest"), "").unwrap();
         assert!(state_dir.check_redis(&own).is_ok());
     }
