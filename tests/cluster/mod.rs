@@ -107,6 +107,10 @@ impl Process {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Sends a signal, by name.
     pub fn signal(&self, name: &str) {
         send_signal(self.0.id(), name);

@@ -60,20 +60,40 @@ impl Cluster {
         let mut cluster = Self::start_all(1, 0, "", "", Engines::TwoRelayed, 2).await;
         let engines = cluster.engines.clone();
         let (first, second) = engines.split_once(',').unwrap();
-        let links = SplitLinks { second_engine: Relay::to(port(second)), standby: Relay::to(0) };
-        cluster.engines = format!("{first},{}", links.second_engine.address());
+        let second_engine = Relay::to(port(second));
+        cluster.engines = format!("{first},{}", second_engine.address());
         let serving = cluster.spawn_shard_process("shard-0".into(), 0);
         cluster.pairs.push(serving);
         cluster.engines = engines;
-        let mut args = cluster.shard_args(&cluster.dir.path().join("shard-1"), 0, 2);
-        args.extend(words(&format!("--advertise {}", links.standby.address())));
-        let (process, listens) = Process::spawn(&args, true);
-        links.standby.point_to(port(&listens));
-        let address = links.standby.address().to_string();
-        cluster.pairs.push(ShardProcess { process, address, index: 0, folder: "shard-1".into() });
+        let links = SplitLinks { second_engine, standby: cluster.push_relayed_shard_process("shard-1", 2) };
         let worker = cluster.spawn_worker(worker_flags);
         cluster.workers.push(worker);
         (cluster, links)
+    }
+
+    /// One shard of two processes, each of which is reached over a link that can be cut.
+    pub async fn start_replicated_behind_relays(engine_flags: &str) -> (Self, [Relay; 2]) {
+        let mut cluster = Self::start_all(1, 0, "", engine_flags, Engines::One, 2).await;
+        let relays = ["shard-0", "shard-1"].map(|folder| cluster.push_relayed_shard_process(folder, 2));
+        (cluster, relays)
+    }
+
+    /// The same with one process.
+    pub async fn start_behind_relay() -> (Self, Relay) {
+        let mut cluster = Self::start_all(1, 0, "", "", Engines::One, 2).await;
+        let relay = cluster.push_relayed_shard_process("shard-0", 1);
+        (cluster, relay)
+    }
+
+    fn push_relayed_shard_process(&mut self, folder: &str, replicas: u32) -> Relay {
+        let relay = Relay::to(0);
+        let mut args = self.shard_args(&self.dir.path().join(folder), 0, replicas);
+        args.extend(words(&format!("--advertise {}", relay.address())));
+        let (process, listens) = Process::spawn(&args, true);
+        relay.point_to(port(&listens));
+        let address = relay.address().to_string();
+        self.pairs.push(ShardProcess { process, address, index: 0, folder: folder.into() });
+        relay
     }
 
     fn spawn_shard_process(&self, folder: String, index: u32) -> ShardProcess {

@@ -51,6 +51,7 @@ mod stop;
 mod store;
 mod training_slots;
 mod two_engines;
+mod unreached;
 mod watching;
 
 use cluster::BINARY;
