@@ -310,6 +310,7 @@ mod tests {
         let fields =
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
+        let of_speeds = ["interval_us", "median_interval_us"];
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
         let of_set = |set: &str| {
             Metric::ALL
@@ -319,7 +320,7 @@ mod tests {
         };
         let of_evaluations: Vec<String> = of_set("test").chain(of_set("validation")).collect();
         let of_jobs = ["nodes", "workers", "applied", "barriers", "state", "learning_rate"];
-        let fields = [&fields[..], &of_checkpoints, &of_jobs].concat();
+        let fields = [&fields[..], &of_speeds, &of_checkpoints, &of_jobs].concat();
         let is_field =
             |word: &&str| fields.contains(word) || of_evaluations.iter().any(|field| field == word);
         let is_event =
