@@ -39,7 +39,9 @@ use super::{
     local_steps::UnfitJobs,
     models::Models,
     report::Finished,
-    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away, may_pass},
+    session::{
+        CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, TaskSender, away, may_pass,
+    },
     task_tracker::TaskTracker,
     training_slots::TrainingSlot,
 };
@@ -48,10 +50,10 @@ use crate::{
     functions::{RUN_MODEL, ShardValues},
 };
 
-/// A step that has begun ends within this time of a stop, or it hangs in something.
-const STOP_TIMEOUT: Duration = Duration::from_secs(4);
-/// General tasks that have begun get this long to end after a stop.
-const CALLS_STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// What has begun, a step or general tasks, gets this long to end after a stop, before the worker leaves.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+/// A step that is given up then ends within this time, or it hangs in something. `up` waits for the sum.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for a step after the engine has dropped us, as long as an engine takes one for alive: long steps are worth waiting for,
 /// because we go on afterwards, and all other slots of this process with us.
 const DROP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -187,8 +189,9 @@ async fn run_session(
     }
     let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
     let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
-    let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
     let (assignments, tasks) = mpsc::channel();
+    let assignments = TaskSender::new(assignments);
+    let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
     let ends = ExecutorChannels { tasks, finish, ended };
@@ -200,7 +203,7 @@ async fn run_session(
         }
         None => Some(ends),
     };
-    let mut loops = start_loops(&session, assignments, finished);
+    let mut loops = start_loops(&session, assignments.clone(), finished);
     let mut ended = None;
     tokio::select! {
         over = loops.join_next() => {
@@ -209,14 +212,24 @@ async fn run_session(
                 resume_unwind(panic);
             }
             if session.is_stuck() {
-                session.drain_calls(CALLS_STOP_TIMEOUT).await;
+                session.drain_calls(FINISH_TIMEOUT).await;
                 session.leave().await;
             }
         }
         end = &mut end => ended = Some(end),
-        () = stop_in_order(&session, stop) => session.leave().await,
+        () = stopped(stop) => {
+            tokio::select! {
+                // The engine has dropped the worker meanwhile.
+                _ = loops.join_next() => {}
+                () = finish_in_hand(&session, options.runtime.as_ref().map(|_| &assignments)) => {}
+            }
+            // A step that was not waited for must not begin its push while the shards are told that the worker leaves.
+            session.tracker.cancel();
+            session.leave().await;
+        }
     };
     loops.shutdown().await;
+    drop(assignments);
     session.tracker.cancel();
     if let Some(pool) = &session.calls {
         pool.abandon();
@@ -238,7 +251,7 @@ async fn run_session(
 /// the worker.
 fn start_loops(
     session: &Arc<Session>,
-    assignments: mpsc::Sender<Assignment>,
+    assignments: TaskSender,
     finished: async_mpsc::UnboundedReceiver<Finished>,
 ) -> JoinSet<()> {
     let mut loops = JoinSet::new();
@@ -250,10 +263,13 @@ fn start_loops(
     loops
 }
 
-/// Returns when the worker is told to stop, and general tasks that ran have ended, or time is over.
-async fn stop_in_order(session: &Session, stop: &mut watch::Receiver<bool>) {
-    stopped(stop).await;
-    session.drain_calls(CALLS_STOP_TIMEOUT).await;
+/// Begins nothing any more; returns when the step and the general tasks in hand have ended and are reported, or time is over.
+async fn finish_in_hand(session: &Session, executor: Option<&TaskSender>) {
+    tokio::join!(session.drain_calls(FINISH_TIMEOUT), async {
+        if let Some(executor) = executor {
+            session.finish_step(executor, FINISH_TIMEOUT).await;
+        }
+    });
 }
 
 /// The threads for general tasks, if this worker has functions.

@@ -250,7 +250,10 @@ fn run_one(
             tracker.set_blocked_on(None);
             let next_range = next.and_then(|next| next_range(assignment, next));
             let next_pull = next.and_then(|next| next_pull(assignment, next));
-            let ran = pulled.and_then(|pulled| job.iterate(&it, pulled, next_range, next_pull));
+            let ran = pulled.and_then(|pulled| match tracker.begin_step() {
+                true => job.iterate(&it, pulled, next_range, next_pull),
+                false => Err(PsError::Canceled.into()),
+            });
             ran.inspect_err(|_| job.abandon_round())
         }
         Work::Prepare { range } => job.warm_up(&key.task, range),

@@ -5,7 +5,6 @@ use std::{
     collections::HashSet,
     future::pending,
     pin::{Pin, pin},
-    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,6 @@ use syncline_rpc::{
     PollReply, shortened, within,
 };
 use syncline_scheduler::{
-    core::Assignment,
     ids::EngineEpoch,
     tasks::{Order, RunningCall},
 };
@@ -24,7 +22,7 @@ use tracing::{debug, warn};
 use super::{
     calls::{Batch, Pool, Retelling},
     lock::lock,
-    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, RETRY_DELAY, Session, away},
+    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Hangup, RETRY_DELAY, Session, TaskSender, away},
 };
 
 const POLL_WAIT_MS: u64 = 1_000;
@@ -55,13 +53,10 @@ struct Polls<'a> {
 /// A call that sends ends until they are acknowledged.
 type ReportCall<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// The executor has ended.
-struct Hangup;
-
 impl Session {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation, or every engine turns us away for good,
     /// which whoever registers again is told.
-    pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
+    pub(super) async fn poll(&self, executor: &TaskSender) {
         let mut outage = OutageLogger::default();
         let mut polls = Polls::default();
         let mut pause = RETRY_DELAY;
@@ -81,7 +76,7 @@ impl Session {
                     // Where it is not current, a deposed engine answers that does not know it yet: not for long.
                     let is_current = self.is_current(news.epoch);
                     let is_taken = is_current && news.ends_taken;
-                    if is_current && self.take(news, &mut polls, number, assignments).await.is_err() {
+                    if is_current && self.take(news, &mut polls, number, executor).await.is_err() {
                         return;
                     }
                     is_taken
@@ -194,7 +189,7 @@ impl Session {
         news: PollReply,
         polls: &mut Polls<'_>,
         number: Option<u64>,
-        assignments: &mpsc::Sender<Assignment>,
+        executor: &TaskSender,
     ) -> Result<(), Hangup> {
         if !news.shards.is_empty() {
             self.tracker.shards.set(news.shards);
@@ -224,7 +219,7 @@ impl Session {
         for assignment in news.assignments {
             holding.push(assignment.key.clone());
             self.tracker.queue(&assignment.key);
-            assignments.send(assignment).map_err(|_| Hangup)?;
+            executor.send(assignment)?;
         }
         Ok(())
     }

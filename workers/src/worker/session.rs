@@ -3,9 +3,11 @@
 use std::{
     collections::HashSet,
     fmt,
+    future::pending,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -16,11 +18,11 @@ use syncline_rpc::{
     WorkerServiceClient, hello::HelloError, within,
 };
 use syncline_scheduler::{
-    core::{TaskKey, TaskReport},
+    core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, JobId},
 };
 use tokio::{
-    sync::mpsc as async_mpsc,
+    sync::{Notify, mpsc as async_mpsc},
     time::{Instant, sleep, timeout},
 };
 use tracing::debug;
@@ -59,6 +61,28 @@ pub(super) fn may_pass(error: &CallError, was_served: bool) -> bool {
     error.is_passing() || is_other_release || was_served && matches!(error, CallError::Hello(_))
 }
 
+/// The executor has ended.
+pub(super) struct Hangup;
+
+/// Where tasks for the executor go. It ends when the last clone is gone, or one has hung up.
+#[derive(Clone)]
+pub(super) struct TaskSender(Arc<Mutex<Option<mpsc::Sender<Assignment>>>>);
+
+impl TaskSender {
+    pub(super) fn new(executor: mpsc::Sender<Assignment>) -> Self {
+        Self(Arc::new(Mutex::new(Some(executor))))
+    }
+
+    /// Gives it a task, unless it was told that there are no more.
+    pub(super) fn send(&self, assignment: Assignment) -> Result<(), Hangup> {
+        lock(&self.0).as_ref().map_or(Ok(()), |executor| executor.send(assignment).map_err(|_| Hangup))
+    }
+
+    fn hang_up(&self) {
+        lock(&self.0).take();
+    }
+}
+
 /// An error of a call with what is below it.
 pub(super) struct ErrorChain<'a>(pub &'a CallError);
 
@@ -75,6 +99,8 @@ pub(super) struct Session {
     pub(super) who: WorkerKey,
     /// Iterations and evaluations that were received and whose report is not acknowledged.
     pub(super) holding: Mutex<Vec<TaskKey>>,
+    /// The executor has ended, and every report is acknowledged.
+    reported: Notify,
     pub(super) tracker: Arc<TaskTracker>,
     /// `None`: this worker has no functions.
     pub(super) calls: Option<Pool>,
@@ -98,7 +124,16 @@ impl Session {
         let is_leaving = AtomicBool::default();
         let silence = Duration::from_millis(registered.silence_ms);
         let poll_timeout = silence.clamp(SHORTEST_POLL_TIMEOUT, CALL_TIMEOUT);
-        Self { link, who, holding: Mutex::default(), tracker, calls, is_leaving, epoch, poll_timeout }
+        let (holding, reported) = (Mutex::default(), Notify::new());
+        Self { link, who, holding, reported, tracker, calls, is_leaving, epoch, poll_timeout }
+    }
+
+    /// Lets the executor go when the step in hand has ended, and waits for that, and until it is reported. The shards would refuse the
+    /// rest of a push whose worker has left already.
+    pub(super) async fn finish_step(&self, tasks: &TaskSender, limit: Duration) {
+        self.tracker.close();
+        tasks.hang_up();
+        let _ = timeout(limit, self.reported.notified()).await;
     }
 
     /// Sends every report until it is acknowledged, in order.
@@ -109,7 +144,10 @@ impl Session {
                 match finished.recv().await {
                     Some(first) => waiting.push(first),
                     // The executor has ended; `run_session` hears of it by itself.
-                    None => std::future::pending().await,
+                    None => {
+                        self.reported.notify_one();
+                        pending().await
+                    }
                 }
                 // Not looking at the queue meanwhile: nobody needs to be woken for what comes in.
                 let _ = timeout(REPORT_BATCH_WINDOW, self.tracker.urgent()).await;
@@ -150,7 +188,7 @@ impl Session {
     pub(super) async fn enforce_limits(&self) {
         match &self.calls {
             Some(pool) => pool.enforce_limits().await,
-            None => std::future::pending().await,
+            None => pending().await,
         }
     }
 

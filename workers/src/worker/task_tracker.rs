@@ -33,6 +33,8 @@ pub(super) struct TaskTracker {
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     cancel_token: Mutex<CancelToken>,
+    /// No further task begins: the worker is to stop. Written under the lock of `running`.
+    closed: AtomicBool,
     /// This session is over.
     stopped: AtomicBool,
 }
@@ -44,6 +46,8 @@ struct Running {
     revoked: bool,
     /// It evaluates, and its job is open: it can be given up alone.
     evaluates: bool,
+    /// It has all it needs to compute and push. A push that some shards have and others lack is torn: a stop lets it end.
+    steps: bool,
 }
 
 impl TaskTracker {
@@ -79,14 +83,35 @@ impl TaskTracker {
         lock(&self.queued).insert(key.clone(), false);
     }
 
-    /// The executor has this task in hand. Whether it was revoked, and how many are still to do.
+    /// The executor has this task in hand. Whether it was revoked, or comes too late, and how many are still to do.
     pub(super) fn begin(&self, key: &TaskKey) -> (bool, u32) {
         let mut queued = lock(&self.queued);
         let revoked = queued.remove(key).unwrap_or(false);
         // Under the lock of the queue, so that a revocation finds it in one place or the other.
-        *lock(&self.running) =
-            (!revoked).then(|| Running { key: key.clone(), revoked: false, evaluates: false });
-        (revoked, queued.len() as u32)
+        let mut running = lock(&self.running);
+        let is_over = revoked || self.closed.load(Ordering::SeqCst);
+        let begun = || Running { key: key.clone(), revoked: false, evaluates: false, steps: false };
+        *running = (!is_over).then(begun);
+        (is_over, queued.len() as u32)
+    }
+
+    /// The task in hand computes and pushes from here on; `false` if the worker is to stop, and it must not.
+    pub(super) fn begin_step(&self) -> bool {
+        let mut running = lock(&self.running);
+        let goes_on = !self.closed.load(Ordering::SeqCst);
+        if let Some(running) = running.as_mut() {
+            running.steps = goes_on;
+        }
+        goes_on
+    }
+
+    /// Lets nothing begin any more: a step that computes or pushes ends by itself, what is on its way to one ends at once.
+    pub(super) fn close(&self) {
+        let running = lock(&self.running);
+        self.closed.store(true, Ordering::SeqCst);
+        if !running.as_ref().is_some_and(|running| running.steps) {
+            lock(&self.cancel_token).cancel();
+        }
     }
 
     /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: its calls are interrupted then,
@@ -133,6 +158,13 @@ impl TaskTracker {
         self.shards.unreachable().or_else(|| lock(&self.blocked_on).clone())
     }
 
+    /// Whether the executor has done all that it was given.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let queued = lock(&self.queued);
+        queued.is_empty() && lock(&self.running).is_none()
+    }
+
     /// What the executor has in hand, for people.
     pub(super) fn running(&self) -> Option<String> {
         let running = lock(&self.running);
@@ -151,7 +183,8 @@ impl TaskTracker {
         // A revocation that came since the task was begun has ended the token of the job before.
         let running = lock(&self.running);
         *lock(&self.cancel_token) = fresh.clone();
-        if self.is_stopped() || running.as_ref().is_some_and(|running| running.revoked) {
+        let is_over = self.is_stopped() || self.closed.load(Ordering::SeqCst);
+        if is_over || running.as_ref().is_some_and(|running| running.revoked) {
             fresh.cancel();
         }
         fresh
@@ -208,6 +241,22 @@ mod tests {
         assert!(!tracker.begin_job().is_canceled());
         tracker.cancel();
         assert!(tracker.begin_job().is_canceled(), "a job that opens behind a stop");
+    }
+
+    #[test]
+    fn a_stop_lets_a_step_end_and_ends_what_is_on_its_way_to_one_and_nothing_begins_behind_it() {
+        for steps in [true, false] {
+            let (tracker, task) = (TaskTracker::default(), key(1));
+            tracker.begin(&task);
+            let job = tracker.begin_job();
+            assert!(!steps || tracker.begin_step());
+            tracker.close();
+            assert_eq!(job.is_canceled(), !steps, "steps: {steps}");
+            assert!(!tracker.begin_step() && !tracker.is_stopped());
+            tracker.end();
+            assert_eq!(tracker.begin(&key(2)), (true, 0));
+            assert!(tracker.begin_job().is_canceled());
+        }
     }
 
     /// Workers keep the state of their own optimizers with an open job.

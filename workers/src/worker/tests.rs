@@ -47,6 +47,7 @@ use tokio::sync::mpsc as async_mpsc;
 mod local_rounds;
 mod preparing;
 mod pushes;
+mod stopping;
 
 const EPOCH: EngineEpoch = EngineEpoch(1);
 const ROWS: usize = 64;

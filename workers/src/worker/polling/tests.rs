@@ -4,6 +4,7 @@ use std::{
     io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, mpsc},
+    thread,
 };
 
 use syncline_ps::PsError;
@@ -12,7 +13,7 @@ use syncline_rpc::{
     WorkerServiceClient, accept, answer_calls, channel, hello::Role,
 };
 use syncline_scheduler::{
-    core::TaskReport,
+    core::{Outcome, TaskReport},
     ids::{Incarnation, JobId},
     tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
@@ -31,6 +32,7 @@ use crate::{
     worker::{
         calls::{CallEnvironment, GivenUp},
         lock::lock,
+        report::{Finished, tests::key},
         session::Link,
         task_tracker::TaskTracker,
     },
@@ -47,12 +49,15 @@ const LONG: Function<(), u64> = Function::new("long");
 enum Heard {
     Poll(Vec<u32>),
     Finished(Vec<u32>),
+    /// The end of a step.
+    Step,
 }
 
 impl Heard {
     fn ends(&self) -> &[u32] {
         match self {
             Self::Poll(ends) | Self::Finished(ends) => ends,
+            Self::Step => &[],
         }
     }
 }
@@ -130,7 +135,8 @@ impl WorkerService for Engine {
     }
 
     async fn report(self, _: Context, _: WorkerKey, _: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault> {
-        Err(EngineFault::Dropped)
+        self.hear(Heard::Step);
+        Ok(EngineEpoch(1))
     }
 
     async fn setup(self, _: Context, _: JobId) -> Result<JobSetup, EngineFault> {
@@ -210,7 +216,7 @@ impl Rig {
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
         let session =
             Arc::new(Session::new(link, &registered, Arc::<TaskTracker>::default(), Some(pool.clone())));
-        let (assignments, _) = mpsc::channel();
+        let assignments = TaskSender::new(mpsc::channel().0);
         let polling = session.clone();
         let polls = tokio::spawn(async move { polling.poll(&assignments).await });
         Self { session, polls, drops, pool, heard, end_long }
@@ -343,4 +349,21 @@ async fn being_dropped_is_a_warning_unless_the_worker_has_left() {
         let log = String::from_utf8(lock(&lines.0).clone()).unwrap();
         assert_eq!(log.matches("dropped by the engine").count(), warnings, "{log}");
     }
+}
+
+#[tokio::test]
+async fn who_is_told_to_stop_has_reported_the_step_in_hand_before_it_leaves() {
+    let mut rig = Rig::start(Vec::new(), 0).await;
+    let (give, tasks) = mpsc::channel();
+    let (finish, finished) = async_mpsc::unbounded_channel();
+    let executor = thread::spawn(move || {
+        assert!(tasks.recv().is_err(), "nothing more is to come");
+        finish.send(Finished { key: key(1), ended: Instant::now(), outcome: Outcome::Prepared }).is_ok()
+    });
+    let reporting = rig.session.clone();
+    tokio::spawn(async move { reporting.report(finished).await });
+    rig.session.finish_step(&TaskSender::new(give), TEST_TIMEOUT).await;
+    assert!(executor.join().unwrap());
+    let heard: Vec<Heard> = std::iter::from_fn(|| rig.heard.try_recv().ok()).collect();
+    assert!(heard.contains(&Heard::Step), "{heard:?}");
 }
