@@ -10,6 +10,7 @@ use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
     core::{Core, Job, JobPhase},
     ids::JobId,
+    tasks::wait_to_store,
 };
 
 use super::{context::ServiceContext, damaged_jobs::Damage};
@@ -149,7 +150,22 @@ impl ServiceContext {
             false => self.obstacles(job).join("; "),
         };
         fields.extend([("id".to_owned(), job.to_string()), ("problem".to_owned(), problem)]);
+        if let Some(waits_for) = self.wait_to_store(job, &fields) {
+            fields.insert("waiting_for".to_owned(), waits_for);
+        }
         Some(fields)
+    }
+
+    /// What a job waits for whose calls have their values, which no shard takes. Workers tell of their calls, and nothing of that is stored.
+    fn wait_to_store(&self, job: &JobId, fields: &JobFields) -> Option<String> {
+        let is = |name: &str, value: &str| fields.get(name).is_some_and(|field| field == value);
+        let runs_calls = is("kind", "tasks") && is("state", "running") && !is("tasks_leased", "0");
+        if !runs_calls || !is("tasks_training", "0") || !is("waiting_for", "") {
+            return None;
+        }
+        let told = self.lead().ok()?.sessions.calls();
+        let calls = told.iter().flat_map(|(_, (_, calls))| calls.iter());
+        wait_to_store(calls.filter(|call| call.job == *job))
     }
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.

@@ -10,13 +10,15 @@ use syncline_engine::store::{
     RedisStore,
     keys::{JobKeys, STREAM_ENTRIES},
 };
-use syncline_rpc::{ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within};
+use syncline_rpc::{
+    Activity, ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within,
+};
 use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
     tasks::{
         Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
-        TaskIndex, TaskQuery, TaskState,
+        Progress, RunningCall, TaskIndex, TaskQuery, TaskState,
     },
 };
 use tarpc::{ClientMessage, Request};
@@ -58,6 +60,35 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     assert_eq!(states, [TaskState::Done; 3]);
     let fields = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.remove(0);
     assert_eq!((fields["kind"].as_str(), fields["state"].as_str()), ("tasks", "done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_calls_all_have_values_that_no_shard_takes_says_that_it_waits_for_one() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 2).await);
+    let job = submit(&client, graph("large", vec![call(b"1"), call(b"2")])).await;
+    assert_eq!(worker.tasks().await.len(), 2);
+    let call = |(task, text): (u32, &str)| RunningCall {
+        job: job.clone(),
+        nonce: NONCE,
+        task: TaskIndex(task),
+        attempt: 1,
+        running_ms: 0,
+        progress: Some(Progress { text: text.to_owned(), ..Progress::default() }),
+    };
+    let unstored = Progress::unstored("[E406] no space");
+    let waits = "a shard to take the values of 2 tasks: [E406] no space";
+    for (second, told) in [("computes", ""), (&*unstored, waits)] {
+        let calls = Some([(0, &*unstored), (1, second)].map(call).to_vec());
+        let activity = Activity { tasks: 2, calls, ..Activity::default() };
+        let poll =
+            worker.calls.poll(within(TEST_TIMEOUT), worker.who, activity, worker.cursor, Vec::new(), 0);
+        poll.await.unwrap().unwrap();
+        let record = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+        assert_eq!(record.job["waiting_for"], told, "{record:?}");
+        let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.remove(0);
+        assert_eq!(listed["waiting_for"], told);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,7 +81,15 @@ impl ValueClient {
         let hash = hasher.finalize();
         let (digest, hex) = (*hash.as_bytes(), hash.to_hex().to_string());
         let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
-        self.with_link(address, |link| put(link, digest, parts)).map_err(|e| e.into_error(address))?;
+        let named = |error| match error {
+            // Whoever reads it is far from the shard, and does not know which one took the value.
+            LinkError::Fault(ShardFault::Io { what, cause }) => {
+                LinkError::Fault(ShardFault::Io { what: format!("the shard at {address} {what}"), cause })
+            }
+            other => other,
+        };
+        let stored = self.with_link(address, |link| put(link, digest, parts));
+        stored.map_err(|error| named(error).into_error(address))?;
         Ok(hex)
     }
 

@@ -30,7 +30,7 @@ pub use order::{Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, 
 pub use preview::Preview;
 pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
 pub use resources::{InvalidMemorySize, MemorySize, Resources};
-pub use running::{Progress, RunningCall};
+pub use running::{Progress, RunningCall, wait_to_store};
 pub use state::{InvalidState, TaskState};
 pub use task_failure::TaskFailure;
 pub use training::{InvalidTraining, PreparedTraining, TrainedWeights, TrainingChanges};

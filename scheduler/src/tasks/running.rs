@@ -21,6 +21,13 @@ pub struct Progress {
 impl Progress {
     /// Most characters of the text.
     pub const MAX_TEXT_CHARS: usize = 200;
+    /// What the text of a call begins with that has its value, which no shard takes yet.
+    const UNSTORED: &str = "its value waits until a shard takes it: ";
+
+    /// The text of such a call.
+    pub fn unstored(error: impl fmt::Display) -> String {
+        format!("{}{error}", Self::UNSTORED)
+    }
 }
 
 /// `3 of 10, reading a.csv`.
@@ -52,9 +59,46 @@ pub struct RunningCall {
     pub progress: Option<Progress>,
 }
 
+impl RunningCall {
+    /// Why no shard takes its value, which it has.
+    fn unstored(&self) -> Option<&str> {
+        self.progress.as_ref()?.text.strip_prefix(Progress::UNSTORED)
+    }
+}
+
+/// What a job waits for whose running calls are these: `None` where one of them computes, or there is none.
+pub fn wait_to_store<'a>(calls: impl IntoIterator<Item = &'a RunningCall>) -> Option<String> {
+    let errors: Vec<&str> = calls.into_iter().map(RunningCall::unstored).collect::<Option<_>>()?;
+    let first = errors.first()?;
+    Some(format!("a shard to take the values of {} tasks: {first}", errors.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_waits_for_the_shards_where_every_call_that_runs_has_its_value_and_none_takes_it() {
+        let call = |text: &str| RunningCall {
+            job: "job".parse().unwrap(),
+            nonce: 1,
+            task: TaskIndex(0),
+            attempt: 1,
+            running_ms: 0,
+            progress: Some(Progress { text: text.to_owned(), ..Progress::default() }),
+        };
+        let (full, computes) = (call(&Progress::unstored("[E406] no space")), call("reading"));
+        let silent = RunningCall { progress: None, ..full.clone() };
+        let waits = Some("a shard to take the values of 2 tasks: [E406] no space".to_owned());
+        for (calls, want) in [
+            (vec![], None),
+            (vec![&full, &full], waits),
+            (vec![&full, &computes], None),
+            (vec![&silent], None),
+        ] {
+            assert_eq!(wait_to_store(calls.iter().copied()), want, "{calls:?}");
+        }
+    }
 
     #[test]
     fn progress_in_words_table() {

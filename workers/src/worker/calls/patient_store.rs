@@ -5,7 +5,7 @@ use std::{thread::sleep, time::Duration};
 
 use syncline_ps::PsError;
 use syncline_rpc::{OutageLogger, ShardFault};
-use syncline_scheduler::tasks::{BlobValue, Bytes};
+use syncline_scheduler::tasks::{BlobValue, Bytes, Progress};
 
 use crate::functions::{ProgressCell, Salt, StopFlag, ValueStore};
 
@@ -35,7 +35,7 @@ impl ValueStore for PatientStore<'_> {
                 &error,
                 "see the shard that it names: the value of a call waits here until it is taken",
             );
-            self.progress.set_text(&format!("its value waits until a shard takes it: {error}"));
+            self.progress.set_text(&Progress::unstored(error));
             sleep(RETRY_DELAY);
         }
     }
