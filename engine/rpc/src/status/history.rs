@@ -114,6 +114,18 @@ pub struct JobEvent {
     /// How many general tasks there were at the start, or a worker had that was lost.
     #[serde(default)]
     pub tasks: Option<u64>,
+    /// How many nodes the graph of a training has.
+    #[serde(default)]
+    pub nodes: Option<u64>,
+    /// How many workers a training began with.
+    #[serde(default)]
+    pub workers: Option<u64>,
+    /// How many pushes of a worker that left count.
+    #[serde(default)]
+    pub applied: Option<u64>,
+    /// How many barriers had closed when all samples were trained.
+    #[serde(default)]
+    pub barriers: Option<u64>,
     /// State of a job that ended.
     #[serde(default)]
     pub state: Option<String>,
