@@ -9,6 +9,8 @@ use std::{
 
 /// With less free room than this on the disk of a state directory people are told.
 pub const LITTLE_DISK_BYTES: u64 = 1 << 30;
+/// A disk with room for fewer files is nearly full as well.
+pub const FEW_INODES: u64 = 1_000;
 
 const PRIVATE: u32 = 0o700;
 const STICKY: u32 = 0o1000;
@@ -95,6 +97,12 @@ pub fn others_may_enter(path: &Path) -> bool {
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_bavail * disk.f_frsize)
+}
+
+/// How many files and folders may still be made there; `None`: the system does not tell, or its file system does not count them.
+pub fn free_inodes(path: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    (disk.f_files > 0).then_some(disk.f_favail)
 }
 
 #[cfg(test)]

@@ -43,12 +43,12 @@ pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState,
-    SnapshotFile,
+    KnownJobs, OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse,
+    ShardState, SnapshotFile,
 };
 pub use shard_position::ShardPosition;
 pub use shard_registry::{
-    ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
+    DiskState, ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse,
 };
 pub use text_limits::{

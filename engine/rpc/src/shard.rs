@@ -61,6 +61,18 @@ pub struct Collected {
     pub bytes: u64,
 }
 
+/// Every job that the cluster knows, and what tells it from earlier ones of its name; `None`: nobody can say, and all of the name count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownJobs(pub BTreeMap<JobId, Option<u32>>);
+
+impl KnownJobs {
+    /// Whether this is a run of one of them.
+    pub fn has(&self, run: &RunId) -> bool {
+        let nonce = self.0.get(&run.job);
+        nonce.is_some_and(|nonce| nonce.is_none_or(|nonce| nonce == run.generation.nonce()))
+    }
+}
+
 /// Digests that lie side by side in their order, in small hexadecimal digits: those of a million blobs travel in several calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestRange {
@@ -354,12 +366,12 @@ pub trait Shard {
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
-    /// What folders there are of jobs that are neither `known` nor open here, and in which nothing was written for `older_than_s`.
+    /// What folders there are of jobs that are neither `known` nor open here, of earlier jobs of the same name as well, and in which nothing was written for `older_than_s`.
     /// Told to, it removes them.
     async fn collect_folders(
         epoch: EngineEpoch,
         what: JobFolders,
-        known: Vec<JobId>,
+        known: KnownJobs,
         older_than_s: u64,
         remove: bool,
     ) -> Result<Forgotten, ShardFault>;

@@ -5,6 +5,17 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use super::EngineFault;
 
+/// A disk, as far as the system tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskState {
+    /// Room for more.
+    pub free_bytes: Option<u64>,
+    /// Files and folders that there is room for, where the file system counts them.
+    pub free_inodes: Option<u64>,
+    /// Why a small file could not be written, if the last one could not.
+    pub problem: Option<String>,
+}
+
 /// A process of the parameter server that announces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardHello {
@@ -30,8 +41,8 @@ pub struct ShardHello {
     pub mirrored: bool,
     /// Checkpoints of the primary that it lacks, while it follows.
     pub lacking_checkpoints: u64,
-    /// Free room on the disk of its state directory, as far as it is known.
-    pub free_bytes: Option<u64>,
+    /// The disk of its state directory.
+    pub disk: DiskState,
     /// Jobs that it could serve now, without those that were set aside.
     pub jobs: u64,
     /// Jobs that no engine knew and that it has read from its disk. Most are over: they are worth more than nothing, and less than any other.
@@ -57,7 +68,7 @@ impl ShardHello {
             served_term: 0,
             mirrored: false,
             lacking_checkpoints: 0,
-            free_bytes: None,
+            disk: DiskState::default(),
             jobs: 0,
             set_aside: 0,
             lost: None,

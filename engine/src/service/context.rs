@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{EngineFault, InactiveReason, ShardHello, folder};
+use syncline_rpc::{DiskState, EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
     core::{Core, Input},
     ids::{EngineEpoch, JobId},
@@ -252,9 +252,19 @@ fn unanswered_note(hello: &ShardHello, order: &Unanswered) -> String {
 }
 
 fn disk_note(hello: &ShardHello) -> Option<String> {
-    let free_bytes = hello.free_bytes.filter(|free_bytes| *free_bytes < folder::LITTLE_DISK_BYTES)?;
-    let free_mb = free_bytes / 1_000_000;
-    Some(format!("the disk of parameter shard {} at {} has {free_mb} MB free", hello.index, hello.address))
+    let DiskState { free_bytes, free_inodes, problem } = &hello.disk;
+    let few_bytes = free_bytes.filter(|bytes| *bytes < folder::LITTLE_DISK_BYTES);
+    let few_inodes = free_inodes.filter(|inodes| *inodes < folder::FEW_INODES);
+    let told: Vec<String> = [
+        problem.as_ref().map(|problem| format!("takes no file: {problem}")),
+        few_inodes.map(|inodes| format!("has room for {inodes} files (inodes)")),
+        few_bytes.map(|bytes| format!("has {} MB free", bytes / 1_000_000)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let disk = || format!("the disk of parameter shard {} at {}", hello.index, hello.address);
+    (!told.is_empty()).then(|| format!("{} {}", disk(), told.join(", and ")))
 }
 
 /// Redis did not answer, or refused.

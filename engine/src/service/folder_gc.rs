@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_rpc::{EngineFault, Forgotten, JobFolders, ShardClient, within};
-use syncline_scheduler::ids::JobId;
+use syncline_rpc::{EngineFault, Forgotten, JobFolders, KnownJobs, ShardClient, within};
+use syncline_scheduler::{core::Core, ids::JobId};
 
 use super::{context::store_fault, lead::Lead};
 use crate::store::{Expiry, RedisStore};
@@ -21,7 +21,7 @@ pub(super) async fn collect_folders(
     older_than: Duration,
     remove: bool,
 ) -> Result<Forgotten, EngineFault> {
-    let known: Vec<JobId> = known_jobs(store, lead).await?.into_iter().collect();
+    let known = known_jobs(store, lead).await?;
     let (epoch, older_than_s) = (lead.epoch, older_than.as_secs());
     let mut all = Forgotten::default();
     for shard in lead.shards.indices() {
@@ -36,8 +36,16 @@ pub(super) async fn collect_folders(
     Ok(all)
 }
 
-/// Every job that goes on, is damaged, or has keys in Redis.
-async fn known_jobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<JobId>, EngineFault> {
+/// Every job that goes on, is damaged, or has keys in Redis, and which of its name it is, as far as the loop that decides has it.
+async fn known_jobs(store: &RedisStore, lead: &Lead) -> Result<KnownJobs, EngineFault> {
+    let names = known_names(store, lead).await?;
+    let nonce = |core: &Core, job: &JobId| core.job(job).map(|job| job.generation().nonce());
+    let known =
+        lead.queue.query(move |core| names.into_iter().map(|job| (job.clone(), nonce(core, &job))).collect());
+    Ok(KnownJobs(known.await?))
+}
+
+async fn known_names(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<JobId>, EngineFault> {
     let mut known = lead.live_jobs().await?;
     known.extend(lead.jobs.listed().into_iter().filter(|job| lead.jobs.damaged(job).is_some()));
     let stored = store.jobs().await.map_err(store_fault)?;

@@ -3,7 +3,9 @@
 use std::{process::Command, time::Duration};
 
 use syncline_engine::store::{RedisStore, keys::JobKeys};
-use syncline_rpc::{Activity, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within};
+use syncline_rpc::{
+    Activity, DiskState, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within,
+};
 use syncline_scheduler::{
     ids::JobId,
     sim::{training, training_job},
@@ -119,18 +121,24 @@ async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_whose_disk_is_nearly_full_is_named() {
+async fn a_shard_whose_disk_is_nearly_full_or_takes_no_file_is_named() {
     let rig = Rig::start(1).await;
     let client = rig.client().await;
     let shard = rig.start_shard().await;
-    for (free_bytes, told) in [
-        (None, ""),
-        (Some(2 << 30), ""),
-        (Some(5_000_000), "the disk of parameter shard s0 at ADDRESS has 5 MB free"),
+    let failed = Some("[E406] cannot create x: I/O error");
+    for (free_bytes, free_inodes, problem, told) in [
+        (None, None, None, ""),
+        (Some(2 << 30), Some(1_000), None, ""),
+        (Some(5_000_000), Some(1_000), None, "has 5 MB free"),
+        (Some(2 << 30), Some(0), None, "has room for 0 files (inodes)"),
+        (Some(2 << 30), None, failed, "takes no file: [E406] cannot create x: I/O error"),
+        (Some(5_000_000), Some(7), None, "has room for 7 files (inodes), and has 5 MB free"),
     ] {
-        rig.announce(ShardHello { free_bytes, ..shard.clone() }).await.unwrap();
+        let disk = DiskState { free_bytes, free_inodes, problem: problem.map(str::to_owned) };
+        rig.announce(ShardHello { disk: disk.clone(), ..shard.clone() }).await.unwrap();
         let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
-        assert_eq!(about["disk_problem"], told.replace("ADDRESS", &shard.address), "{free_bytes:?}");
+        let of_shard = format!("the disk of parameter shard s0 at {} {told}", shard.address);
+        assert_eq!(about["disk_problem"], if told.is_empty() { "" } else { &of_shard }, "{disk:?}");
     }
 }
 

@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, Guarded, HeldJob,
-    JobFolders, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
+    JobFolders, KnownJobs, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls,
+    channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
 use tarpc::{context::Context, server::Channel};
@@ -383,13 +384,12 @@ impl Shard for Control {
         _: Context,
         epoch: EngineEpoch,
         what: JobFolders,
-        known: Vec<JobId>,
+        known: KnownJobs,
         older_than_s: u64,
         remove: bool,
     ) -> Result<Forgotten, ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            let known = known.into_iter().collect();
             forgotten_folders::collect(s, what, &known, Duration::from_secs(older_than_s), remove)
         })
         .await

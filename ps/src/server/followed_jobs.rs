@@ -49,11 +49,6 @@ impl FollowedJobs {
         all.into_iter().filter(|job| job.is_in_step()).map(|job| job.shard.clone()).collect()
     }
 
-    /// Whether some run of a job of this name is followed.
-    pub(super) fn has(&self, job: &JobId) -> bool {
-        lock(&self.0).jobs.contains_key(job)
-    }
-
     /// A run of the same job, if one is followed.
     pub(super) fn find(&self, run: &RunId) -> Option<Arc<JobShard>> {
         let known = lock(&self.0).jobs.get(&run.job).map(|job| job.shard.clone());

@@ -2,24 +2,22 @@
 //! snapshots, which stay when their job is deleted.
 
 use std::{
-    collections::BTreeSet,
     fs, io,
     path::Path,
     time::{Duration, SystemTime},
 };
 
-use syncline_rpc::{Forgotten, JobFolders, ShardFault};
-use syncline_scheduler::ids::{JobId, RunId};
+use syncline_rpc::{Forgotten, JobFolders, KnownJobs, ShardFault};
 
 use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::shard::lock;
 
-/// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, and in which nothing was written for
-/// so long. Whatever has another name than [`checkpoints::folder_name`] gives is left alone.
+/// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, earlier ones of the same name included,
+/// and in which nothing was written for so long. Whatever has another name than [`checkpoints::folder_name`] gives is left alone.
 pub(super) fn collect(
     shared: &Shared,
     what: JobFolders,
-    known: &BTreeSet<JobId>,
+    known: &KnownJobs,
     age: Duration,
     remove: bool,
 ) -> Result<Forgotten, ShardFault> {
@@ -35,9 +33,9 @@ pub(super) fn collect(
     for entry in entries {
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(RunId { job, .. }) = checkpoints::run_of_folder(name) else { continue };
-        let is_known = known.contains(&job) || shared.jobs.has(&job) || shared.followed.has(&job);
-        if is_known || !path.is_dir() {
+        let Some(run) = checkpoints::run_of_folder(name) else { continue };
+        let is_here = shared.jobs.has(&run) || shared.followed.find(&run).is_some();
+        if is_here || known.has(&run) || !path.is_dir() {
             continue;
         }
         let (bytes, newest) = measure(&path).map_err(|e| disk_fault("read", &path, &e))?;
@@ -45,7 +43,7 @@ pub(super) fn collect(
         if newest.elapsed().unwrap_or_default() >= age {
             if remove {
                 if what == JobFolders::Checkpoints {
-                    shared.fetching.give_up(|fetched| fetched.run.job == job);
+                    shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(&run));
                 }
                 fs::remove_dir_all(&path).map_err(|e| disk_fault("remove", &path, &e))?;
             }
@@ -89,6 +87,8 @@ mod tests {
             ("gone-twice-ffffffff", true),
             ("young-00000001", false),
             ("known-00000001", true),
+            ("replaced-00000001", true),
+            ("replaced-00000002", true),
             ("backup", true),
             ("mine-2a", true),
         ] {
@@ -100,16 +100,20 @@ mod tests {
             }
         }
         fs::write(of("file-00000001"), "no folder").unwrap();
-        let known = BTreeSet::from(["known".parse().unwrap()]);
+        let known = KnownJobs(
+            [("known", None), ("replaced", Some(2))].map(|(job, nonce)| (job.parse().unwrap(), nonce)).into(),
+        );
         let hour = Duration::from_secs(3_600);
-        let two = Forgotten { folders: 2, bytes: 10 };
-        assert_eq!(collect(&shared, what, &known, hour, false), Ok(two));
-        assert_eq!(collect(&shared, what, &known, hour, true), Ok(two));
+        let three = Forgotten { folders: 3, bytes: 15 };
+        assert_eq!(collect(&shared, what, &known, hour, false), Ok(three));
+        assert_eq!(collect(&shared, what, &known, hour, true), Ok(three));
         assert_eq!(collect(&shared, what, &known, hour, true), Ok(Forgotten::default()));
         let mut left: Vec<_> =
             fs::read_dir(of("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["backup", "file-00000001", "known-00000001", "mine-2a", "young-00000001"]);
+        let want =
+            ["backup", "file-00000001", "known-00000001", "mine-2a", "replaced-00000002", "young-00000001"];
+        assert_eq!(left, want);
     }
 
     #[test]
@@ -119,8 +123,9 @@ mod tests {
         let folder = dir.path().join("checkpoints/ahead-00000001");
         fs::create_dir_all(&folder).unwrap();
         File::open(&folder).unwrap().set_modified(SystemTime::now() + Duration::from_secs(3_600)).unwrap();
-        let found =
-            |age| collect(&shared, JobFolders::Checkpoints, &BTreeSet::new(), age, false).unwrap().folders;
+        let found = |age| {
+            collect(&shared, JobFolders::Checkpoints, &KnownJobs::default(), age, false).unwrap().folders
+        };
         assert_eq!([found(Duration::from_secs(1)), found(Duration::ZERO)], [0, 1]);
     }
 
@@ -129,7 +134,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         assert_eq!(
-            collect(&shared, JobFolders::Checkpoints, &BTreeSet::new(), Duration::ZERO, true),
+            collect(&shared, JobFolders::Checkpoints, &KnownJobs::default(), Duration::ZERO, true),
             Ok(Forgotten::default())
         );
     }

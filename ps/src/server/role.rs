@@ -157,7 +157,7 @@ impl RoleKeeper {
                 (Some(ReplicaRole::Standby { term }), Some((of, lacking))) if of == term => lacking,
                 _ => 0,
             },
-            free_bytes: shared.disk.free_bytes(),
+            disk: shared.disk.state(),
             jobs: jobs as u64,
             set_aside: set_aside as u64,
             lost: state.lost,

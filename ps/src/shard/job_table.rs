@@ -143,10 +143,13 @@ impl JobTable {
         self.entry(&run.job)?.open_shard().filter(|shard| shard.run() == run)
     }
 
-    /// Whether a job of this name is here, also one that was set aside.
-    pub(crate) fn has(&self, job: &JobId) -> bool {
-        self.entry(job)
-            .is_some_and(|entry| matches!(*lock(&entry.state), EntryState::Open(_) | EntryState::Aside(_)))
+    /// Whether some run of the same job is here, also of one that was set aside.
+    pub(crate) fn has(&self, run: &RunId) -> bool {
+        self.entry(&run.job).is_some_and(|entry| match &*lock(&entry.state) {
+            EntryState::Open(shard) => shard.run().is_of_same_job(run),
+            EntryState::Aside(aside) => aside.run.is_of_same_job(run),
+            EntryState::Empty | EntryState::Closed(_) => false,
+        })
     }
 
     /// How many jobs were set aside, and are not in memory.

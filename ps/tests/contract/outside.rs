@@ -9,8 +9,8 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls, channel,
-    hello::Role,
+    DiskState, EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls,
+    channel, hello::Role,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
@@ -72,7 +72,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     while heard.try_recv().is_ok() {}
     runtime.spawn(serve());
     // Others write to that disk meanwhile.
-    let without_disk = |hello: &ShardHello| ShardHello { free_bytes: None, ..hello.clone() };
+    let without_disk = |hello: &ShardHello| ShardHello { disk: DiskState::default(), ..hello.clone() };
     assert_eq!(without_disk(&heard.blocking_recv().unwrap()), without_disk(&hellos[1]));
 }
 

@@ -19,9 +19,9 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, JobFolders, OpenJob,
-    PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token,
-    connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, JobFolders, KnownJobs,
+    OpenJob, PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
+    Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -313,7 +313,7 @@ impl Rig {
             context::current(),
             EPOCH,
             JobFolders::Checkpoints,
-            Vec::new(),
+            KnownJobs::default(),
             0,
             remove,
         );

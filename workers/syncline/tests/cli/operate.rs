@@ -248,6 +248,23 @@ fn gc_removes_what_no_job_names_and_nothing_else() {
 }
 
 #[test]
+fn snapshots_of_jobs_that_were_replaced_are_removed_and_those_of_the_job_in_their_place_stay() {
+    let cluster = RunningCluster::start();
+    for epochs in 1..=3 {
+        cluster.submit(epochs, &["--watch", "--replace"]).ok();
+    }
+    let folders = || {
+        let all = fs::read_dir(cluster.dir.path().join("shard-0/snapshots")).unwrap();
+        all.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let written = cluster.run(&["status", "points", "--json"]).ok().json()["snapshot"].to_string();
+    assert_eq!(folders().len(), 3, "{:?}", folders());
+    let gc = cluster.run(&["gc", "--older-than", "0", "--snapshots", "--json"]).ok().json();
+    assert_eq!(gc["forgotten_snapshots"], 2, "{gc}");
+    assert!(matches!(&folders()[..], [left] if written.contains(left.to_str().unwrap())), "{:?}", folders());
+}
+
+#[test]
 fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_that_is_asked_for() {
     let cluster = RunningCluster::start();
     write_job(cluster.dir.path(), 20);

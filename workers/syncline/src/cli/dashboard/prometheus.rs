@@ -79,7 +79,11 @@ pub(super) fn text(overview: Option<&Overview>) -> String {
             "1 while a shard lacks the standby that it should have",
             &engine.standby_problem,
         );
-        problem("syncline_disk_problem", "1 while the disk of a shard is nearly full", &engine.disk_problem);
+        problem(
+            "syncline_disk_problem",
+            "1 while the disk of a shard is nearly full or takes no file",
+            &engine.disk_problem,
+        );
     }
     if let Ok(Known { jobs, workers }) = known {
         known_metrics(&mut out, engine.now_ms.unwrap_or_default(), &jobs.jobs, workers);

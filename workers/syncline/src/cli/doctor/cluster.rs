@@ -172,7 +172,7 @@ fn standbys(about: &EngineStatus) -> Option<Finding> {
 
 fn shard_disks(about: &EngineStatus) -> Option<Finding> {
     let problem = about.disk_problem.as_deref()?;
-    let hint = "make room there: checkpoints, snapshots and values of tasks wait for it; `syncline gc` removes what nobody needs";
+    let hint = "make room there, or mend the disk: checkpoints, snapshots and values of tasks wait for it; `syncline gc` removes what nobody needs";
     Some(Finding::warn("shard disks", problem, hint))
 }
 
