@@ -257,7 +257,7 @@ fn snapshots_of_jobs_that_were_replaced_are_removed_and_those_of_the_job_in_thei
         let all = fs::read_dir(cluster.dir.path().join("shard-0/snapshots")).unwrap();
         all.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
     };
-    let written = cluster.run(&["status", "points", "--json"]).ok().json()["snapshot"].to_string();
+    let written = cluster.run(&["status", "points", "--json"]).ok().json()["job"]["snapshot"].to_string();
     assert_eq!(folders().len(), 3, "{:?}", folders());
     let gc = cluster.run(&["gc", "--older-than", "0", "--snapshots", "--json"]).ok().json();
     assert_eq!(gc["forgotten_snapshots"], 2, "{gc}");

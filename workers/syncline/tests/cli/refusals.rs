@@ -172,7 +172,7 @@ fn with_json_an_error_is_one_json_object_in_the_last_line_of_stderr() {
     for (args, exit, code) in [
         (&["jobs", "--json", "--state-dir", state_dir][..], 3, "E511"),
         (&["fly", "--json"], 2, "E500"),
-        (&["status", "No Such Name", "--json"], 2, "E500"),
+        (&["status", "No Such Name", "--json"], 2, "E001"),
         (&["model", "show", "/no/such", "--json"], 2, "E360"),
     ] {
         let ended = syncline(args);

@@ -267,7 +267,7 @@ fn a_shard_takes_what_is_not_typed_from_the_environment() {
         crate::rig::Ended::from(command.output().unwrap())
     };
     shard("SYNCLINE_TOKEN_FILE", dir.path().join("token").to_str().unwrap()).refused(5, "E416");
-    shard("SYNCLINE_ENGINE", "nonsense").refused(2, "E500");
+    shard("SYNCLINE_ENGINE", "nonsense").refused(2, "E127");
 }
 
 #[test]

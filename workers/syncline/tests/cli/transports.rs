@@ -34,8 +34,8 @@ fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
 
 #[test]
 fn a_transport_that_is_none_is_refused() {
-    let refused = syncline(&["worker", "--transport", "udp"]);
-    assert!(refused.code == 2 && refused.err.contains("[E437] `udp` is no transport"), "{refused:#?}");
+    let refused = syncline(&["worker", "--transport", "udp"]).refused(2, "E437");
+    assert!(refused.err.contains("`udp` is no transport"), "{refused:#?}");
     for name in ["doctor", "worker", "up"] {
         let told = command(&[name]).env("SYNCLINE_TRANSPORT", "udp").output().unwrap();
         let refused = Ended::from(told).refused(2, "E437");

@@ -166,9 +166,9 @@ fn usage(mut line: clap::Command, mut words: impl Iterator<Item = OsString>) -> 
 /// The text of clap behind its code, which is that of the value within it that was not accepted, if it has one.
 fn led_by_code(text: &str) -> String {
     let within = text.match_indices("[E").find_map(|(at, _)| {
-        let code = text.get(at..at + "[E000] ".len())?;
-        let is_code = code.ends_with("] ") && code[2..5].bytes().all(|digit| digit.is_ascii_digit());
-        is_code.then(|| (code, text.replacen(code, "", 1)))
+        let (number, rest) = text[at + 2..].split_once("] ")?;
+        let is_code = number.len() == 3 && number.bytes().all(|digit| digit.is_ascii_digit());
+        is_code.then(|| (format!("[E{number}] "), format!("{}{rest}", &text[..at])))
     });
     match within {
         Some((code, rest)) => format!("{code}{rest}"),
