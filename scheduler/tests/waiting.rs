@@ -223,9 +223,7 @@ fn nobody_is_waited_for_to_begin_who_came_when_all_samples_were_given_out() {
 
 #[test]
 fn there_are_clocks_only_where_a_policy_has_workers_wait_for_them() {
-    for (policy, state) in
-        [("ssp:1", Some("planned")), ("dssp:1:3", Some("planned")), ("bsp", None), ("asp", None)]
-    {
+    for (policy, state) in [("ssp:1", Some("planned")), ("dssp:1:3", None), ("bsp", None), ("asp", None)] {
         let (world, _) = world(policy);
         let clock = world.job("job").explain_task(&TaskId::Clock(1_000), world.now_us);
         assert_eq!(clock.map(|clock| clock.state).as_deref(), state, "{policy}");

@@ -90,7 +90,7 @@ mod tests {
             fake_shard::{EPOCH, lead, start},
             options::Limits,
         },
-        store::{RedisStore, RoleNote},
+        store::{RedisStore, RoleNote, RoleNotes},
     };
 
     /// The handler of an engine that leads shard 0, and its Redis server.
@@ -174,12 +174,11 @@ mod tests {
         let primary = ShardHello { follower: Some(8), ..primary };
         let standby = ShardHello { boot: 2, ..start(0, serves).await };
         let standby = of_two(standby, ReplicaRole::Standby { term: 8 });
-        let announce = async |hello: &ShardHello| {
-            handler.clone().announce(Context::current(), hello.clone()).await.unwrap()
-        };
         let log = RedisRoleLog { store: &handler.context.store, lead: &lead };
+        let announce = async |hello: &ShardHello| lead.shards.announce(hello.clone(), EPOCH, &log).await;
         let promote = async || lead.shards.promote(ShardIndex(0), EPOCH, &log).await;
 
+        lead.shards.forget_all(EPOCH, RoleNotes::default());
         announce(&standby).await;
         announce(&primary).await;
         assert_eq!(promote().await.as_deref(), Some(&*standby.address));
@@ -188,12 +187,11 @@ mod tests {
 
         // The next engine hears of the one that served before first, and not at all of the other.
         lead.shards.forget_all(EPOCH, notes.clone());
-        let orders = announce(&primary).await;
-        assert_eq!((orders.role, orders.peer), (ReplicaRole::Primary { term: 7 }, None), "it stays as it is");
+        assert_eq!(announce(&primary).await, Announcement::Unconfirmed);
         assert!(!lead.shards.are_heard(), "it was given a place");
         // That one was never told to serve: nothing is lost.
         announce(&standby).await;
-        assert!(announce(&primary).await.peer.is_some());
+        assert!(matches!(announce(&primary).await, Announcement::Accepted { peer: Some(_), .. }));
 
         let next = ("next", Duration::from_secs(3));
         handler

@@ -133,7 +133,8 @@ impl FieldChange {
     /// that name a kind, such as `forward`.
     pub(super) fn without_other_place(&self, said: &str) -> String {
         let Some((what, place)) = said.rsplit_once("\nin `") else { return said.to_owned() };
-        if place.starts_with(&self.keys.join(".")) { said.to_owned() } else { what.trim_end().to_owned() }
+        let is_within = place.contains(&format!("{}.", self.keys.join(".")));
+        if is_within { said.to_owned() } else { what.trim_end().to_owned() }
     }
 
     /// Why there is no such field, or none that takes the value.
