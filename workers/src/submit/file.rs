@@ -352,7 +352,7 @@ mod tests {
             assert!(!error.contains("in `"), "the change says where: {error}");
         }
         let error = load(&["data={source={csv={path='a.csv',headr=1}}}"]).unwrap_err().to_string();
-        assert!(error.contains("headr") && error.contains("in `data"), "{error}");
+        assert!(error.contains("headr") && error.contains("in `node.data.source`"), "{error}");
         // What looks like a number may be a name.
         assert_eq!(load(&["id=2024"]).unwrap().id, "2024");
         let error = load(&["settings.learning_rate=1e308"]).unwrap_err().to_string();
