@@ -142,9 +142,9 @@ impl ServiceContext {
         if let Some(cause) = self.lead().ok().and_then(|d| d.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
-        notes.extend(self.shard_notes());
+        notes.extend(self.unserved_notes());
         notes.extend(self.reach_notes().into_iter().flat_map(|note| match note {
-            ReachNote::OfAll(_) => Vec::new(),
+            ReachNote::OfAll(text) => vec![text],
             ReachNote::OfSome(mut of_jobs) => of_jobs.remove(job).unwrap_or_default(),
         }));
         notes
@@ -208,6 +208,15 @@ impl ServiceContext {
 
     /// Which shards are missing, silent, or not reached, in words.
     pub(super) fn shard_notes(&self) -> Vec<String> {
+        let unreached = self.reach_notes().into_iter().filter_map(|note| match note {
+            ReachNote::OfAll(text) => Some(text),
+            ReachNote::OfSome(_) => None,
+        });
+        self.unserved_notes().into_iter().chain(unreached).collect()
+    }
+
+    /// Which shards are missing, silent, or not reached by the engine, in words.
+    fn unserved_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let known = self.shards.all();
         for index in self.shards.indices() {
@@ -224,10 +233,6 @@ impl ServiceContext {
                 }
             }
         }
-        notes.extend(self.reach_notes().into_iter().filter_map(|note| match note {
-            ReachNote::OfAll(text) => Some(text),
-            ReachNote::OfSome(_) => None,
-        }));
         notes
     }
 }

@@ -139,14 +139,15 @@ impl ShardDirectory {
                 Decision::LetGo(_) | Decision::TakeBack if alone.is_none() => {
                     alone = Some(self.deciding(index).lock().await);
                 }
-                Decision::LetGo(term) => match log.note(index, RoleNote::LetGo(term)).await {
-                    true => self.lock().noted(index, RoleNote::LetGo(term)),
-                    false => return Announcement::Unconfirmed,
-                },
+                Decision::LetGo(term) => {
+                    if !self.note(index, RoleNote::LetGo(term), log).await {
+                        return Announcement::Unconfirmed;
+                    }
+                }
                 Decision::Overtaken => return Announcement::Unconfirmed,
                 Decision::TakeBack => {
                     let term = self.lock().next_term();
-                    if !log.note(index, RoleNote::TakenOver(term)).await {
+                    if !self.note(index, RoleNote::TakenOver(term), log).await {
                         return Announcement::Unconfirmed;
                     }
                     let address = &hello.address;
@@ -196,6 +197,15 @@ impl ShardDirectory {
         self.promote_alone(index, epoch, log).await
     }
 
+    /// Notes this in Redis, and then here; false: it is not known to be noted.
+    async fn note(&self, index: ShardIndex, note: RoleNote, log: &impl RoleLog) -> bool {
+        let done = log.note(index, note).await;
+        if done {
+            self.lock().noted(index, note);
+        }
+        done
+    }
+
     async fn promote_alone(
         &self,
         index: ShardIndex,
@@ -204,10 +214,9 @@ impl ShardDirectory {
     ) -> Option<String> {
         let (standby, term) = self.lock().candidate(index)?;
         // First of all: an engine that leads by then may let the primary go on alone, unless it knows.
-        if !log.note(index, RoleNote::TakenOver(term)).await {
+        if !self.note(index, RoleNote::TakenOver(term), log).await {
             return None;
         }
-        self.lock().noted(index, RoleNote::TakenOver(term));
         let asked = standby
             .client
             .orders

@@ -180,7 +180,6 @@ impl<C: Clone> ShardSlots<C> {
 
     /// A process that waited in vain for the one that took over from it serves from now on under this term, as Redis knows.
     pub(super) fn taken_back(&mut self, hello: &ShardHello, term: u64) {
-        self.noted(hello.index, RoleNote::TakenOver(term));
         let Some(slot) = self.slots.get_mut(&hello.index) else { return };
         slot.taken_back = Some((hello.boot, term));
         slot.primary.iter_mut().filter(|primary| primary.is(hello)).for_each(|primary| primary.term = term);

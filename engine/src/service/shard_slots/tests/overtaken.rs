@@ -42,6 +42,7 @@ fn who_served_before_serves_again_once_the_other_one_was_awaited_in_vain_and_tha
     shard.wait(Duration::from_millis(1));
     assert_eq!(shard.role(&served_before()), "takes back");
     let term = shard.slots.next_term();
+    shard.slots.noted(ShardIndex(0), RoleNote::TakenOver(term));
     shard.slots.taken_back(&served_before(), term);
     assert_eq!(shard.announce(&served_before(), true), Decision::LetGo(8), "what that one has is old");
     shard.slots.noted(ShardIndex(0), RoleNote::LetGo(8));
