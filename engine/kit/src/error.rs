@@ -1,6 +1,6 @@
 //! What can go wrong while finding or starting a native part. Codes are stable.
 
-use crate::{Device, Digest, Part};
+use crate::{Device, Digest, Part, log_file::said_last};
 use std::path::{Path, PathBuf};
 
 /// Why a native part is not there. The texts are one line each; [`hint`](Self::hint) says what to do.
@@ -100,7 +100,7 @@ pub enum KitError {
         by_hand: String,
     },
     /// The server ended before it answered.
-    #[error("[E110] `{}` ended with {status} before it answered; its log `{}` ends with:\n{tail}", program.display(), log.display())]
+    #[error("[E110] `{}` ended with {status} before it answered; {}", program.display(), said_last(.log, .tail))]
     ServerEnded {
         /// The server's program.
         program: PathBuf,
@@ -128,7 +128,7 @@ pub enum KitError {
         dir: PathBuf,
     },
     /// The server runs and does not answer.
-    #[error("[E113] no answer to PING on port {port} within {after_ms} ms; the log `{}` ends with:\n{tail}", log.display())]
+    #[error("[E113] no answer to PING on port {port} within {after_ms} ms; {}", said_last(.log, .tail))]
     NoAnswer {
         /// Port on 127.0.0.1 that it was told to listen on.
         port: u16,

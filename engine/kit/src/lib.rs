@@ -35,7 +35,7 @@ pub use cuda::{DeviceParts, for_device};
 pub use device::{Device, InvalidDevice};
 pub use digest::Digest;
 pub use error::KitError;
-pub use log_file::{cut_log, open_log, tail};
+pub use log_file::{cut_log, open_log, said_last, tail};
 pub use part::Part;
 pub use redis_server::{RedisOptions, RedisServer, redis_cli};
 pub use search::{Found, Origin, Search, cache_dir, onnxruntime, redis_server};

@@ -58,6 +58,14 @@ pub fn tail(log: &Path, start: u64, most: usize) -> String {
     read().unwrap_or_else(|e| format!("({e})"))
 }
 
+/// The last lines of a log, or that there are none.
+pub fn said_last(log: &Path, tail: &str) -> String {
+    match tail.trim().is_empty() {
+        true => format!("it wrote nothing to its log {}", log.display()),
+        false => format!("its log {} ends with:\n{tail}", log.display()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

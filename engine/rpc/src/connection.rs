@@ -1,6 +1,6 @@
 //! Opening and accepting connections: greeting first, then tarpc over postcard frames.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use serde::{Serialize, de::DeserializeOwned};
@@ -77,6 +77,7 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
         let mut stream = TcpStream::connect(address).await?;
+        refuse_ourselves(stream.local_addr()?, stream.peer_addr()?)?;
         tune(&stream)?;
         hello::greet(&mut stream, role, shard, token).await?;
         Ok::<_, HelloError>(stream)
@@ -85,6 +86,18 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
         io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time"))
     })??;
     Ok(tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default()))
+}
+
+/// Who connects to a port of this machine on which nobody listens may be given that very port to connect from, and is its own peer then: the
+/// system takes it for a connection that both ends open at once. It would keep the port from whoever is about to listen there.
+///
+/// # Errors
+/// As of a port on which nobody listens.
+pub fn refuse_ourselves(local: SocketAddr, peer: SocketAddr) -> io::Result<()> {
+    match local == peer {
+        true => Err(io::ErrorKind::ConnectionRefused.into()),
+        false => Ok(()),
+    }
 }
 
 /// A tarpc channel over a stream whose greeting is over, for the serving end. Drive it with [`answer_calls`]:
@@ -149,7 +162,23 @@ pub async fn accept<F>(
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_met_itself_is_one_to_a_port_on_which_nobody_listens() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let own = socket.local_addr().unwrap();
+        socket.connect(&own).unwrap();
+        let addresses = [socket.local_addr(), socket.peer_addr()].map(|a| a.unwrap().as_socket().unwrap());
+        let refused = refuse_ourselves(addresses[0], addresses[1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        refuse_ourselves(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();
+    }
 
     #[tokio::test]
     async fn strangers_who_say_nothing_keep_nobody_out() {

@@ -26,6 +26,16 @@ pub struct NotOurs {
     pub why: String,
 }
 
+impl NotOurs {
+    /// What the user can do about it.
+    pub const HINT: &str = "if nobody else has put anything there, `chmod go-w` it, or have it belong to you; else name another, one below your home";
+
+    /// Whether that is what lies behind `error`.
+    pub fn is_behind(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
 /// Makes the folder, and those above it that are missing, with mode 0700. One that is there stays as it is: it may have
 /// been named by the user and belong to others as well.
 pub fn make(path: &Path) -> io::Result<()> {

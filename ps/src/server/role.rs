@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer, refuse_ourselves};
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -130,7 +130,11 @@ impl RoleKeeper {
             return false;
         };
         let mut addresses = primary.to_socket_addrs().into_iter().flatten();
-        !addresses.any(|address| TcpStream::connect_timeout(&address, REACH_LIMIT).is_ok())
+        let is_there = |address| {
+            let stream = TcpStream::connect_timeout(&address, REACH_LIMIT)?;
+            refuse_ourselves(stream.local_addr()?, stream.peer_addr()?)
+        };
+        !addresses.any(|address| is_there(address).is_ok())
     }
 
     /// Completes what the engine is told with what is so now.

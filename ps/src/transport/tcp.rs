@@ -8,6 +8,7 @@ use std::{
 };
 
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
+use syncline_rpc::refuse_ourselves;
 
 use super::{Socket, Transport};
 
@@ -34,6 +35,10 @@ fn connect_one(target: SocketAddr, limit: Duration) -> io::Result<Socket> {
     // Before connecting: the window's scale is agreed on with the first packet.
     size_buffers(&socket);
     socket.connect_timeout(&target.into(), limit)?;
+    let addresses = (socket.local_addr()?.as_socket(), socket.peer_addr()?.as_socket());
+    if let (Some(local), Some(peer)) = addresses {
+        refuse_ourselves(local, peer)?;
+    }
     configure(socket)
 }
 

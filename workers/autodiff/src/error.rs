@@ -262,6 +262,9 @@ impl AutodiffError {
                 "do what the text says, where it says it; or write that part of the model with other operators and export it again, or \
                  freeze the weights in front of it with `freeze`, so that no gradient has to flow there",
             ),
+            Self::UnknownLoss { .. } | Self::UnknownPrecision { .. } => {
+                Some("use one of those that the text lists")
+            }
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
             Self::LossShape { .. } => Some(
                 "`syncline model show` lists the outputs; where the model computes the loss itself, name the value that the loss is \

@@ -8,7 +8,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{EngineAddresses, InvalidAddress, Token, folder, status::EngineStatus};
+use syncline_rpc::{
+    EngineAddresses, InvalidAddress, Token,
+    folder::{self, NotOurs},
+    status::EngineStatus,
+};
 
 use super::{Client, ClientError, Patience};
 
@@ -69,6 +73,7 @@ impl FindError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Path { source, .. } if NotOurs::is_behind(source) => NotOurs::HINT,
             Self::Path { .. } => {
                 "see whether it exists, it and its folder belong to you alone, and the disk has room; --state-dir names another folder"
             }

@@ -105,7 +105,8 @@ fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
         assert_eq!(graph.input.iter().any(|input| input.name == "loss_scale"), feeds_scale, "{precision}");
     }
     let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", "fp8"];
-    syncline(&args).refused(2, "E471");
+    let refused = syncline(&args).refused(2, "E471");
+    assert!(refused.err.contains("hint: use one of those"), "{refused:#?}");
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! What can go wrong on the command line itself.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{io, net::SocketAddr, path::PathBuf};
 
-use syncline_rpc::threads::NoThread;
+use syncline_kit::said_last;
+use syncline_rpc::{folder::NotOurs, threads::NoThread};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::FindError;
 
@@ -91,20 +88,17 @@ pub enum CliError {
     Bug { reason: String },
 }
 
-/// The last lines of a log, or that there are none.
-fn said_last(log: &Path, tail: &str) -> String {
-    match tail.trim().is_empty() {
-        true => format!("it wrote nothing to its log {}", log.display()),
-        false => format!("its log {} ends with:\n{tail}", log.display()),
-    }
-}
-
 impl CliError {
     /// The exit code of a command that ends with this.
     pub fn exit(&self) -> Exit {
         match self {
             Self::OpenBind { .. } | Self::Listen { .. } | Self::Setting { .. } => Exit::Usage,
             Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
+            Self::Path { source, .. } | Self::Find(FindError::Path { source, .. })
+                if NotOurs::is_behind(source) =>
+            {
+                Exit::Usage
+            }
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } | Self::LeftOutBlobs { .. } => Exit::Usage,
@@ -126,6 +120,7 @@ impl CliError {
     pub fn hint(&self) -> String {
         match self {
             Self::OpenBind { .. } => "make a token file, give it to every process with --token-file, or listen on 127.0.0.1".into(),
+            Self::Path { source, .. } if NotOurs::is_behind(source) => NotOurs::HINT.into(),
             Self::Path { .. } => "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder".into(),
             Self::Running { dir, .. } => {
                 format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())

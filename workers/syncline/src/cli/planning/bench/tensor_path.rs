@@ -145,6 +145,7 @@ impl TensorPath {
             initial,
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         block_on(open(&address, &token, order))?;
         let session = SessionKey { run, incarnation: Incarnation(1) };
