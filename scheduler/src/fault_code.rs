@@ -20,6 +20,8 @@ impl FaultCode {
     pub const WORKER_LOST: Self = Self::new("E210");
     /// A shard has lost parameters that it held: there may be a checkpoint to go back to.
     pub const PARAMETERS_LOST: Self = Self::new("E220");
+    /// The store has lost what it had acknowledged.
+    pub const STORE_LOST: Self = Self::new("E226");
     /// The computation itself failed: the machine may lack memory, but the model or its data may be to blame as well.
     pub const COMPUTATION_FAILED: Self = Self::new("E327");
     /// The memory of a worker's GPU was too small for the computation, which may be another program's doing.

@@ -21,6 +21,7 @@ use crate::cluster::stored::apply;
 
 mod asked_for;
 mod by_default;
+mod store_loss;
 
 const MINUTE_US: u64 = 60_000_000;
 const WORKER: Incarnation = Incarnation(1);

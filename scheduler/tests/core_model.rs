@@ -57,6 +57,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             restarts,
             pauses: 0,
             crashes: 0,
+            losses: 0,
             evaluations,
             keep_best: false,
             patience: 0,
@@ -119,6 +120,23 @@ proptest! {
         settings in misfortunes(&OF_EACH_KIND), crashes in 1u32..6, epochs in 2u32..6
     ) {
         run(Settings { crashes, epochs, ..settings });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_is_counted_once_whatever_the_store_has_lost(
+        settings in misfortunes(&OF_EACH_KIND), losses in 1u32..6, crashes in 0u32..2, epochs in 2u32..6
+    ) {
+        let mut cluster = Cluster::new(Settings { losses, crashes, epochs, ..settings });
+        cluster.run_to_end();
+        // What the shards have kept since may be all that there is to go back to.
+        let unknown = ["E439", "E646"].iter().any(|code| cluster.summary("state") == "failed" && cluster.summary("code") == *code);
+        if !unknown {
+            cluster.check_everything_counted_once();
+        }
     }
 }
 
@@ -220,13 +238,17 @@ fn a_shard_that_crashes_when_all_is_trained_brings_back_what_its_snapshot_needs(
 #[test]
 fn shards_that_crash_cost_what_was_done_since_the_checkpoint_and_nothing_else() {
     for policy in OF_EACH_KIND {
-        let settings = Settings { crashes: 3, epochs: 8, seed: 9, ..Settings::quiet(policy) };
-        let mut cluster = Cluster::new(settings);
-        cluster.run_to_end();
-        cluster.check_everything_counted_once();
-        assert_ne!(cluster.summary("iterations_rolled_back"), "0", "{policy}");
-        assert_eq!(cluster.summary("iterations_lost"), "0", "{policy}");
-        assert_eq!(cluster.summary("iterations_torn"), "0", "{policy}");
+        let costs = |seed| {
+            let settings = Settings { crashes: 3, epochs: 8, seed, ..Settings::quiet(policy) };
+            let mut cluster = Cluster::new(settings);
+            cluster.run_to_end();
+            cluster.check_everything_counted_once();
+            assert_eq!(cluster.summary("iterations_lost"), "0", "{policy}");
+            assert_eq!(cluster.summary("iterations_torn"), "0", "{policy}");
+            cluster.summary("iterations_rolled_back") != "0"
+        };
+        // A shard may crash when nothing has been done since.
+        assert!((0..5).map(costs).filter(|costs| *costs).count() > 1, "{policy}");
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, Job,
-        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed, SnapshotFile,
-        StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed, ShardProgress,
+        SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
@@ -762,12 +762,16 @@ fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
     }
 }
 
+fn progress(closed: u64, watermarks: &[(Incarnation, u64)]) -> ShardProgress {
+    let watermarks = watermarks.iter().copied().collect();
+    ShardProgress { closed, watermarks, ..ShardProgress::default() }
+}
+
 fn attached(closed: u64, watermarks: &[(Incarnation, u64)]) -> Input {
     Input::Attached {
         run: run("job", 5),
         shard: ShardIndex(0),
-        closed,
-        watermarks: watermarks.iter().copied().collect(),
+        progress: progress(closed, watermarks),
         floor: ProgressFloor::default(),
     }
 }
@@ -791,8 +795,8 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
         let floor = world.job("job").floor();
         assert_eq!((floor.closed, floor.pushes[&worker]), had, "{policy}");
         let (run, shard) = (run("job", 5), ShardIndex(0));
-        let watermarks = [(worker, has.1)].into();
-        world.give(Input::Attached { run, shard, closed: has.0, watermarks, floor });
+        let progress = progress(has.0, &[(worker, has.1)]);
+        world.give(Input::Attached { run, shard, progress, floor });
         assert_eq!(world.code("job"), code, "{policy}: {had:?}, {has:?}");
     }
 }
@@ -813,8 +817,8 @@ fn a_shard_that_came_back_with_an_older_state_ends_a_job_whose_workers_have_left
         let floor = world.job("job").floor();
         assert_eq!(floor.pushes, [(worker, 1)].into());
         let (run, shard) = (run("job", 5), ShardIndex(0));
-        let watermarks = [(worker, has)].into();
-        world.give(Input::Attached { run, shard, closed: 0, watermarks, floor });
+        let progress = progress(0, &[(worker, has)]);
+        world.give(Input::Attached { run, shard, progress, floor });
         assert_eq!(world.code("job"), code, "{has}");
     }
 }

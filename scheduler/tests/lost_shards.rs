@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, HeldJob, Input, Job, StoredJob, Work},
+    core::{Cancellation, Core, Effect, HeldJob, Input, Job, StoredJob, Work},
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
@@ -201,7 +201,9 @@ fn the_wait_outlives_the_engine() {
     let mut next = Core::new(1);
     let mut stored = StoredJob::default();
     apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
-    let undelivered = next.restore(Job::load(&stored).unwrap());
+    let mut undelivered = next.restore(Job::load(&stored).unwrap());
+    // It is asked how far it is, and answers once it is there.
+    undelivered.push(Effect::Attach { run: job.run(), shard: SHARD, floor: job.floor() });
     assert!(*next.job(&id("job")).unwrap() == job);
     world.plane.core = next;
     world.plane.shell.undelivered = Some(undelivered);

@@ -34,7 +34,9 @@ pub use client::{
     StreamEntry, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
-pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard};
+pub use connection::{
+    GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard, refuse_ourselves,
+};
 pub use engine_link::EngineLink;
 pub use greeters::MAX_GREETING;
 pub use guarded::{Guarded, describe};
@@ -43,8 +45,8 @@ pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    KnownJobs, OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse,
-    ShardState, SnapshotFile,
+    KnownJobs, OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardProgress, ShardRequest,
+    ShardResponse, ShardState, SnapshotFile,
 };
 pub use shard_position::ShardPosition;
 pub use shard_registry::{

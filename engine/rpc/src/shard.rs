@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use syncline_scheduler::core::{
-    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, SnapshotFile,
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, ShardProgress, SnapshotFile,
 };
 use syncline_scheduler::{
     core::TaskFault,
@@ -37,17 +37,17 @@ pub struct OpenJob {
     pub resumed: Option<Vec<StepRun>>,
     /// Begin with this checkpoint of an earlier generation instead.
     pub checkpoint: Option<u64>,
+    /// Redis has lost something: refuse if there are checkpoints with higher numbers than this.
+    pub known_through: Option<u64>,
 }
 
 /// Where a job stands on one shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShardState {
     /// Generation of the parameters that are open here.
     pub generation: Generation,
-    /// Last push of each incarnation that was applied completely here.
-    pub watermarks: BTreeMap<Incarnation, u64>,
-    /// Barriers closed so far; also the number of the version that pulls can get.
-    pub closed: u64,
+    /// How far they are; the number of closed barriers is also that of the version that pulls can get.
+    pub progress: ShardProgress,
     /// Pushes applied completely.
     pub pushes: u64,
 }
@@ -151,6 +151,18 @@ pub enum ShardFault {
         /// Its BLAKE3, in hex.
         digest: String,
     },
+    /// Redis has lost what it knew of newer checkpoints: to go back to an older one would throw away what is in them.
+    #[error(
+        "[E646] Redis has lost data and knows checkpoints of job {job} up to number {known_through}, this shard has number {newest}"
+    )]
+    NewerCheckpoint {
+        /// Job whose checkpoint it is.
+        job: JobId,
+        /// The highest number that it may have had for the order to be carried out.
+        known_through: u64,
+        /// The highest number on this shard's disk.
+        newest: u64,
+    },
     /// What was asked cannot be meant, or does not fit the job: repeating it changes nothing.
     #[error("[E405] {what}")]
     Invalid {
@@ -252,6 +264,7 @@ impl ShardFault {
             Self::UnknownJob { .. } => "E402",
             Self::WrongGeneration { .. } => "E403",
             Self::MissingBlob { .. } => "E404",
+            Self::NewerCheckpoint { .. } => "E646",
             Self::Invalid { .. } => "E405",
             Self::Io { .. } => "E406",
             Self::NotPinned { .. } => "E407",
@@ -288,6 +301,10 @@ impl ShardFault {
             Self::PeerAway { .. } => "nothing, if that shard is started again; otherwise see why it ended",
             Self::NotFollowing { .. } => {
                 "nothing, unless it stays: then report it with the logs of both processes"
+            }
+            Self::NewerCheckpoint { .. } => {
+                "restore a newer copy of Redis, if there is one; from what Redis knows, `syncline submit FILE --new --resume JOB` goes on, \
+                 and the newer checkpoints are lost when this job is deleted"
             }
             Self::NoCheckpoint { .. } => "look at the disk of that shard's state directory",
             Self::Garbled { .. } => {

@@ -25,14 +25,19 @@ impl ShardControl {
                 match control.state_of(&run.job, shard).await {
                     Ok(Some(state)) if state.generation == run.generation => {
                         control.report_attached(&run, shard, &state, floor);
-                        if let Some(newest) = state.closed.checked_sub(1) {
+                        if let Some(newest) = state.progress.closed.checked_sub(1) {
                             let superstep = Superstep(newest);
                             let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
                             control.report_closed(&run, shard, barrier);
                         }
-                        control.watch_barriers(&run, shard, state.closed);
+                        control.watch_barriers(&run, shard, state.progress.closed);
                     }
-                    Ok(_) => {
+                    Ok(Some(state)) => {
+                        let (job, given) = (run.job.clone(), run.generation);
+                        let fault = ShardFault::WrongGeneration { job, given, current: state.generation };
+                        control.report_failure(&run, &fault);
+                    }
+                    Ok(None) => {
                         control.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
                     }
                     Err(fault) => control.report_failure(&run, &fault),
@@ -80,8 +85,8 @@ impl ShardControl {
         state: &ShardState,
         floor: ProgressFloor,
     ) {
-        let (run, closed, watermarks) = (run.clone(), state.closed, state.watermarks.clone());
-        self.queue.tell(Input::Attached { run, shard, closed, watermarks, floor });
+        let (run, progress) = (run.clone(), state.progress.clone());
+        self.queue.tell(Input::Attached { run, shard, progress, floor });
     }
 
     /// A process serves this shard from now on: it is asked what it holds, and everybody is told where it is.
@@ -147,6 +152,8 @@ mod tests {
         ids::{EngineEpoch, Generation, Incarnation},
     };
 
+    use syncline_rpc::ShardProgress;
+
     use super::*;
     use crate::service::{fake_shard::control_with, message::Message};
     use syncline_rpc::{HeldJob, ShardRequest, ShardResponse};
@@ -167,13 +174,12 @@ mod tests {
     #[tokio::test]
     async fn a_takeover_learns_how_far_a_shard_is_and_goes_on_watching_it() {
         let watermarks = [(Incarnation(1), 7)].into();
-        let state = ShardState { generation: run().generation, watermarks, closed: 4, pushes: 9 };
+        let progress = ShardProgress { closed: 4, watermarks, ..ShardProgress::default() };
+        let state = ShardState { generation: run().generation, progress: progress.clone(), pushes: 9 };
         let (control, mut inbox) = control_with(0, attach_as(Some(state))).await;
         control.attach(&run(), &ProgressFloor::default());
         let attached = inbox.input().await;
-        assert!(
-            matches!(&attached, Input::Attached { closed: 4, watermarks, .. } if watermarks[&Incarnation(1)] == 7)
-        );
+        assert!(matches!(attached, Input::Attached { progress: told, .. } if told == progress));
         let closed = inbox.input().await;
         assert!(matches!(&closed, Input::BarrierClosed { .. }), "{closed:?}");
         let watched = inbox.input().await;
@@ -182,15 +188,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_running_job_that_a_shard_lost_or_holds_in_another_generation_fails_with_its_code() {
-        let other = ShardState { generation: Generation(2), watermarks: [].into(), closed: 0, pushes: 0 };
-        for state in [None, Some(other)] {
+        let held =
+            |generation| Some(ShardState { generation, progress: ShardProgress::default(), pushes: 0 });
+        let cases = [
+            (None, FaultCode::PARAMETERS_LOST),
+            (held(Generation(0)), FaultCode::PARAMETERS_LOST),
+            (held(Generation(2)), FaultCode::STORE_LOST),
+        ];
+        for (state, expected) in cases {
             let (control, mut inbox) = control_with(0, attach_as(state)).await;
             control.attach(&run(), &ProgressFloor::default());
             let failed = inbox.input().await;
-            assert!(
-                matches!(&failed, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }),
-                "{failed:?}"
-            );
+            assert!(matches!(failed, Input::ShardFailed { code, .. } if code == expected), "{expected}");
         }
     }
 

@@ -80,8 +80,12 @@ impl ShardControl {
             return self.deposed_by(*highest);
         }
         let (code, reason) = match fault {
-            // A running job is open everywhere: a shard that does not know it was started again.
-            ShardFault::UnknownJob { .. } => {
+            // Each generation is committed before it is opened.
+            ShardFault::WrongGeneration { given, current, .. } if current.follows(*given) => {
+                (FaultCode::STORE_LOST, fault.to_string())
+            }
+            // A running job is open everywhere: a shard that does not know it, or has an earlier generation, was started again.
+            ShardFault::UnknownJob { .. } | ShardFault::WrongGeneration { .. } => {
                 (FaultCode::PARAMETERS_LOST, format!("a parameter shard has lost its part: {fault}"))
             }
             other => (FaultCode::new(other.code()), other.to_string()),

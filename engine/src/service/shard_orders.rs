@@ -31,7 +31,13 @@ const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 impl ShardControl {
     /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier ones matters from
     /// here on.
-    pub(super) fn open_shards(&self, run: RunId, checkpoint: Option<u64>, has_others: bool) {
+    pub(super) fn open_shards(
+        &self,
+        run: RunId,
+        checkpoint: Option<u64>,
+        has_others: bool,
+        known_through: Option<u64>,
+    ) {
         self.work.end_before(&run);
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
@@ -41,12 +47,12 @@ impl ShardControl {
             let mut told = String::new();
             loop {
                 let shards = control.shards.all_addresses().await;
-                match control.open_all(&run, checkpoint, &train, &shards).await {
+                match control.open_all(&run, (checkpoint, known_through), &train, &shards).await {
                     Ok(states) => {
                         for (shard, state) in states {
                             // It may have been open there, and be further than Redis knows.
                             control.report_attached(&run, shard, &state, ProgressFloor::default());
-                            control.watch_barriers(&run, shard, state.closed);
+                            control.watch_barriers(&run, shard, state.progress.closed);
                         }
                         // Who moved while others loaded has told the jobs that were open.
                         if control.shards.addresses().is_some_and(|now| now != shards) {
@@ -84,7 +90,7 @@ impl ShardControl {
     async fn open_all(
         &self,
         run: &RunId,
-        checkpoint: Option<u64>,
+        (checkpoint, known_through): (Option<u64>, Option<u64>),
         train: &TrainSpec,
         shards: &[String],
     ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
@@ -99,6 +105,7 @@ impl ShardControl {
                 initial: train.model.initial.clone(),
                 resumed: train.resume.as_ref().map(|resume| resume.steps.clone()),
                 checkpoint,
+                known_through,
             };
             async move {
                 let open = |c: ShardClient| {
@@ -290,12 +297,7 @@ mod tests {
         let open = move |request| match request {
             ShardRequest::Open { .. } => ShardResponse::Open(match counted.fetch_add(1, Ordering::Relaxed) {
                 0 | 1 => Err(ShardFault::Io { what: "read".into(), cause: "stale file handle".into() }),
-                _ => Ok(ShardState {
-                    generation: Generation(1),
-                    watermarks: Default::default(),
-                    closed: 0,
-                    pushes: 0,
-                }),
+                _ => Ok(ShardState { generation: Generation(1), progress: Default::default(), pushes: 0 }),
             }),
             _ => ShardResponse::Closed(Ok(Vec::new())),
         };
@@ -303,7 +305,7 @@ mod tests {
         let spec = training();
         control.jobs.remember_spec(&spec);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
-        control.open_shards(run, Some(3), false);
+        control.open_shards(run, Some(3), false, None);
         match inbox.input().await {
             Input::OpeningDelayed { reason, .. } => assert_eq!(reason, "[E406] read: stale file handle"),
             other => panic!("{other:?}"),

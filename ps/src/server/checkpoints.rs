@@ -178,6 +178,18 @@ pub(super) fn list(shared: &Shared) -> Result<KeptCheckpoints, ShardFault> {
     Ok(kept)
 }
 
+/// Refuses if this shard has a part of a checkpoint of the job with a higher number.
+pub(super) fn check_none_beyond(shared: &Shared, run: &RunId, known_through: u64) -> Result<(), ShardFault> {
+    let kept = list(shared)?;
+    let of_job = kept.keys().filter(|kept| kept.run.is_of_same_job(run));
+    match of_job.map(|kept| kept.number).max() {
+        Some(newest) if newest > known_through => {
+            Err(ShardFault::NewerCheckpoint { job: run.job.clone(), known_through, newest })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether this shard's part is on disk here, whole or not.
 pub(super) fn is_kept(shared: &Shared, kept: &KeptCheckpoint) -> bool {
     path_of(shared, &kept.run, kept.number).exists()
@@ -345,6 +357,7 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let range = ElementRange { start: 0, end: 0 };
         // Where a folder stands in place of the file, reading fails as on a disk that does not answer.

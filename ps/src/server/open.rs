@@ -50,6 +50,9 @@ fn begin(
 fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
+    if let Some(known_through) = order.known_through {
+        checkpoints::check_none_beyond(shared, &order.run, known_through)?;
+    }
     if let Some(number) = order.checkpoint {
         return checkpoints::load(shared, order, range, epoch, number);
     }
@@ -129,6 +132,7 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         }
     }
 

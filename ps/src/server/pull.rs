@@ -263,6 +263,7 @@ pub(super) mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(values);
         JobShard::read(&order, ElementRange { start: 0, end: elements }, EPOCH, &mut bytes).unwrap()

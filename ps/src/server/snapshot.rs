@@ -275,6 +275,7 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let zeros = [0.0f32; ELEMENTS];
         Arc::new(JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&zeros)).unwrap())

@@ -187,6 +187,7 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let huge = ElementRange { start: 0, end: 1 << 60 };
         let job = JobShard::opened(&order, huge, Vec::new(), JobState::new(EPOCH));

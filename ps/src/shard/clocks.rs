@@ -33,6 +33,11 @@ impl Clocks {
         }
     }
 
+    /// Of the roster that is in force; 0 until one has come.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision.unwrap_or(0)
+    }
+
     /// Puts a roster in force unless its revision, or a higher one, is known.
     pub(super) fn set_roster(
         &mut self,

@@ -231,12 +231,7 @@ impl JobShard {
     pub fn state(&self, epoch: EngineEpoch) -> Result<ShardState, ShardFault> {
         let mut state = lock(&self.state);
         state.fence(epoch)?;
-        Ok(ShardState {
-            generation: self.run.generation,
-            watermarks: state.watermarks.clone(),
-            closed: state.closed,
-            pushes: state.pushes,
-        })
+        Ok(ShardState { generation: self.run.generation, progress: state.progress(), pushes: state.pushes })
     }
 
     /// Ends this value: a cancel. Wakes everybody who waits.
@@ -407,6 +402,7 @@ impl JobShard {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let range = ElementRange { start: 0, end: elements };
         Self::read(&order, range, EngineEpoch(1), &mut bytemuck::cast_slice(values)).unwrap()

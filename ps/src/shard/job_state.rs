@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
+use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault, ShardProgress};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, RunId, Superstep},
     sync::PushMode,
@@ -91,6 +91,15 @@ impl JobState {
     pub(super) fn weigh_rows(&mut self, header: &PushHeader) {
         if header.mode == PushMode::Accumulate && !header.is_empty() {
             self.round_weight += f64::from(header.weight);
+        }
+    }
+
+    pub(super) fn progress(&self) -> ShardProgress {
+        ShardProgress {
+            closed: self.closed,
+            watermarks: self.watermarks.clone(),
+            orders: self.orders.values().cloned().collect(),
+            clock_revision: self.clocks.revision(),
         }
     }
 

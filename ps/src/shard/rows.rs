@@ -252,6 +252,7 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         };
         let range = ElementRange { start: 0, end: 8 };
         JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&[0.0f32; 8])).unwrap()

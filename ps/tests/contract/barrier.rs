@@ -29,11 +29,11 @@ fn a_barrier_closes_when_its_roster_is_met_and_not_before() {
     a.push(1, UNIT, &[&ones]).unwrap();
     a.push(2, UNIT, &[&ones]).unwrap();
     b.push(1, UNIT, &[&ones]).unwrap();
-    assert_eq!(rig.state(0).closed, 0);
+    assert_eq!(rig.state(0).progress.closed, 0);
     rig.barrier(0, 0, &[(1, 2), (2, 1)], false);
-    assert_eq!(rig.state(0).closed, 1);
+    assert_eq!(rig.state(0).progress.closed, 1);
     b.push(2, UNIT, &[&ones]).unwrap();
-    assert_eq!(rig.state(1).closed, 1);
+    assert_eq!(rig.state(1).progress.closed, 1);
     a.push(3, UNIT, &[&ones]).unwrap();
     for shard in 0..2 {
         let closed = rig.closed(shard, 0, 0).unwrap();
@@ -62,15 +62,15 @@ fn an_amended_roster_closes_the_barrier_that_waited_for_a_dead_worker() {
     let rig = Rig::with_job(2, 100);
     rig.barrier(0, 0, &[(1, 1), (2, 1)], false);
     rig.worker(1, 100).push(1, ROUND, &[&[4.0; 100]]).unwrap();
-    assert_eq!(rig.state(0).closed, 0);
+    assert_eq!(rig.state(0).progress.closed, 0);
     let answer = rig.seal(0, 2);
     assert_eq!((answer.watermark, answer.partial), (0, false));
     rig.barrier(0, 1, &[(1, 1)], false);
-    assert_eq!((rig.state(0).closed, rig.state(1).closed), (1, 1));
+    assert_eq!((rig.state(0).progress.closed, rig.state(1).progress.closed), (1, 1));
     assert_eq!(look(&rig, 100), [-4.0; 100]);
     // What comes late changes nothing.
     rig.barrier(0, 2, &[(9, 9)], false);
-    assert_eq!(rig.state(0).closed, 1);
+    assert_eq!(rig.state(0).progress.closed, 1);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn each_push_says_whether_it_is_a_step_or_joins_the_round() {
     a.push(4, UNIT, &[&ones]).unwrap();
     b.push(4, PushHeader { scale: 3.0, ..ROUND }, &[&ones]).unwrap();
     all(-9.0);
-    assert_eq!((rig.state(0).closed, rig.state(1).closed), (4, 4));
+    assert_eq!((rig.state(0).progress.closed, rig.state(1).progress.closed), (4, 4));
 }
 
 #[test]
@@ -263,7 +263,10 @@ fn a_newer_generation_wakes_blocked_pulls_and_refuses_the_old_one() {
         let blocked = scope.spawn(move || (worker.pull(ReadCondition::version(1), &mut [0.0; 100]), worker));
         for state in rig.open(Generation(2), 100, SGD, &initial) {
             let state = state.unwrap();
-            assert_eq!((state.generation, state.pushes, state.watermarks.len()), (Generation(2), 0, 0));
+            assert_eq!(
+                (state.generation, state.pushes, state.progress.watermarks.len()),
+                (Generation(2), 0, 0)
+            );
         }
         let (woken, mut worker) = blocked.join().unwrap();
         let over = |e: &PsError| {

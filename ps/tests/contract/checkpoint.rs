@@ -88,8 +88,8 @@ fn what_goes_on_behind_a_crash_ends_in_the_same_bits_as_what_never_stopped() {
     crash(&mut rig);
     for shard in 0..2 {
         let state = restore(&rig, shard, 7, &initial).unwrap();
-        assert_eq!((state.generation, state.closed, state.pushes), (SECOND, 0, 0));
-        assert!(state.watermarks.is_empty(), "{state:?}");
+        assert_eq!((state.generation, state.progress.closed, state.pushes), (SECOND, 0, 0));
+        assert!(state.progress.watermarks.is_empty(), "{state:?}");
     }
     push_all(&rig, SECOND, &[3, 4]);
     assert!(values(&rig, SECOND) == values(&unbroken, FIRST));

@@ -146,7 +146,7 @@ fn a_worker_that_dies_between_two_shards_and_a_stop_there_hold_nobody_up() {
         rig.exact_worker(1, ELEMENTS).push(1, ROUND, &[&at(ELEMENTS, &[(0, 6.0), (last, 4.0)])]).unwrap();
         push_to_one_shard(&rig, 2, &at(ELEMENTS, &[]));
         // Shard 0 has all it waits for from workers, shard 1 has not.
-        assert_eq!((rig.state(0).closed, rig.state(1).closed), (0, 0));
+        assert_eq!((rig.state(0).progress.closed, rig.state(1).progress.closed), (0, 0));
         if stop {
             rig.restart();
         }
@@ -157,7 +157,7 @@ fn a_worker_that_dies_between_two_shards_and_a_stop_there_hold_nobody_up() {
         // What is applied has the norm 1: 3 on shard 0, where two pushes are in, and 4 on shard 1.
         let want = at(ELEMENTS, &[(0, -0.6), (last, -0.8)]);
         assert!(close(&version(&rig, 1, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));
-        assert_eq!((rig.state(0).closed, rig.state(1).closed), (1, 1));
+        assert_eq!((rig.state(0).progress.closed, rig.state(1).progress.closed), (1, 1));
     }
 }
 

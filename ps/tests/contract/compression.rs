@@ -260,7 +260,7 @@ fn a_chunk_that_cannot_be_meant_is_refused_and_the_connection_goes_on() {
         assert!(matches!(&reply, Reply::Fault(fault) if fault.to_string().contains("chunk 0")), "{reply:?}");
     }
     assert_eq!(rig.state(0).pushes, 0);
-    assert_eq!(rig.state(0).watermarks.get(&Incarnation(1)), None);
+    assert_eq!(rig.state(0).progress.watermarks.get(&Incarnation(1)), None);
     assert!(matches!(send(Codec::Int8, &[0; 1016]), Reply::Pushed(_)), "what can be meant comes in");
     assert!(look(&rig, 1000).iter().all(|x| *x == 0.0));
 }

@@ -75,7 +75,7 @@ proptest! {
         for (shard, part) in [&values[..half], &values[half..]].into_iter().enumerate() {
             let state = rig.state(shard);
             let pushes_of = |me: u64| {
-                let watermark = state.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
+                let watermark = state.progress.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
                 watermark / u64::from(all[me as usize - 1].covers)
             };
             let counted: u64 = (1..=all.len() as u64).map(pushes_of).sum();
@@ -95,7 +95,7 @@ proptest! {
                 prop_assert!(mark == acknowledged || mark == acknowledged + 1 && all[me as usize - 1].sealed);
             }
             for (me, shards) in &answers {
-                let mark = state.watermarks.get(&Incarnation(*me)).copied().unwrap_or(0);
+                let mark = state.progress.watermarks.get(&Incarnation(*me)).copied().unwrap_or(0);
                 prop_assert_eq!(shards[shard].watermark, mark);
             }
         }

@@ -78,8 +78,8 @@ fn a_skipped_push_counts_and_changes_nothing() {
         let mut worker = rig.worker(1, 1000);
         worker.push(1, PushHeader { skip: true, ..kind }, &[]).unwrap();
         worker.push(2, PushHeader { weight: 0.0, ..kind }, &[&[f32::NAN; 1000]]).unwrap();
-        assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
-        assert_eq!(rig.state(1).closed, 1);
+        assert_eq!(rig.state(1).progress.watermarks[&Incarnation(1)], 2);
+        assert_eq!(rig.state(1).progress.closed, 1);
         assert!(look(&rig, 1000).iter().all(|x| *x == 0.0));
     }
 }
@@ -92,7 +92,7 @@ fn a_push_stands_for_all_the_iterations_it_covers() {
     let four = PushHeader { covers: 4, ..UNIT };
     rig.barrier(0, 0, &[(1, 8)], false);
     worker.push(4, four, &[&ones]).unwrap();
-    assert_eq!(rig.state(0).watermarks[&Incarnation(1)], 4);
+    assert_eq!(rig.state(0).progress.watermarks[&Incarnation(1)], 4);
     // Itself again, over a new connection too, and one that lies within it.
     assert_eq!(worker.push(4, four, &[&ones]).unwrap().pushes, 1);
     assert_eq!(rig.worker(1, ELEMENTS).push(4, four, &[&ones]).unwrap().pushes, 1);
@@ -101,9 +101,9 @@ fn a_push_stands_for_all_the_iterations_it_covers() {
         let error = worker.push(seq, PushHeader { covers, ..UNIT }, &[&ones]).unwrap_err();
         assert_eq!(error.code(), "E405", "{seq} for {covers}: {error}");
     }
-    assert_eq!(rig.state(1).closed, 0);
+    assert_eq!(rig.state(1).progress.closed, 0);
     worker.push(8, PushHeader { skip: true, ..four }, &[]).unwrap();
-    assert_eq!((rig.state(1).closed, rig.state(1).pushes), (1, 2));
+    assert_eq!((rig.state(1).progress.closed, rig.state(1).pushes), (1, 2));
     worker.push(9, UNIT, &[&ones]).unwrap();
     assert!(look(&rig, ELEMENTS).iter().all(|x| *x == -2.0));
 }

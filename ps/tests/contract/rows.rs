@@ -380,7 +380,7 @@ fn rows_that_cannot_be_meant_are_refused_and_the_connection_goes_on() {
         }
     }
     let state = rig.state(0);
-    assert_eq!((state.pushes, state.watermarks.get(&Incarnation(1))), (0, None));
+    assert_eq!((state.pushes, state.progress.watermarks.get(&Incarnation(1))), (0, None));
     let (rows, gradient) = batch(1);
     worker(&rig, 1).push_rows(1, UNIT, &rows, &[&gradient], None).unwrap();
 }

@@ -82,7 +82,7 @@ fn many_that_come_and_go_are_all_refused_later_and_take_no_room() {
         rig.worker(worker, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
         assert_eq!(rig.seal(0, worker).watermark, 1);
     }
-    assert!(rig.state(0).watermarks.len() <= 300, "{}", rig.state(0).watermarks.len());
+    assert!(rig.state(0).progress.watermarks.len() <= 300, "{}", rig.state(0).progress.watermarks.len());
     assert_eq!(rig.state(0).pushes, 600);
     for worker in [1, 300, 600] {
         let mut late = rig.worker(worker, 100);

@@ -84,10 +84,10 @@ fn history(rig: &mut Rig, pause: impl FnOnce(&mut Rig)) -> Vec<f32> {
     // The begun push goes on with its second chunk; one that is in counts as a duplicate.
     assert_eq!(rig.worker(4, ELEMENTS).push(1, UNIT, &[&gradient(4)]).unwrap().pushes, 5);
     assert_eq!(rig.worker(2, ELEMENTS).push(1, rate, &[&gradient(2)]).unwrap().pushes, 5);
-    assert_eq!(rig.state(0).closed, 1);
+    assert_eq!(rig.state(0).progress.closed, 1);
     let pushed = rig.worker(2, ELEMENTS).push(2, joins, &[&gradient(6)]).unwrap();
     assert_eq!((pushed.pushes, pushed.lead), (6, 0), "w1 stands at 7 as well");
-    assert_eq!((rig.state(0).closed, rig.state(1).closed), (2, 2));
+    assert_eq!((rig.state(0).progress.closed, rig.state(1).progress.closed), (2, 2));
     rig.worker(1, ELEMENTS).push(3, rate, &[&gradient(7)]).unwrap();
     [look(rig, ELEMENTS), pinned].concat()
 }

@@ -70,11 +70,10 @@ impl Job {
     /// What the shards must be told about an ordered barrier.
     pub(super) fn barrier_order(&self, superstep: Superstep) -> Effect {
         let record = &self.supersteps[&superstep];
-        let roster = record.roster.iter().map(|(w, entry)| (*w, entry.last.unwrap_or(entry.base))).collect();
         let order = BarrierOrder {
             superstep,
             revision: record.revision,
-            roster,
+            roster: record.order_roster(),
             rule: record.aggregation.round_rule(),
             learning_rate: record.step_rate(self.train().batch),
             pin: record.pin,

@@ -92,7 +92,8 @@ impl Job {
 
     /// Whether the parameters hold exactly what is counted, and nothing is on its way to them.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.supersteps.values().all(|superstep| superstep.is_closed())
+        self.unattached.is_empty()
+            && self.supersteps.values().all(|superstep| superstep.is_closed())
             && self.members.values().all(|member| match member.membership {
                 Membership::Active => member.outstanding() == 0,
                 Membership::Sealing { .. } => false,
@@ -105,6 +106,8 @@ impl Job {
     pub(super) fn checkpoint_order(&self) -> Option<Effect> {
         let run = self.run();
         match self.state.checkpoints.making.as_ref()? {
+            // They may hold more than is known.
+            _ if !self.unattached.is_empty() => None,
             CheckpointPhase::Resting => None,
             CheckpointPhase::Pinning { checkpoint, .. } => {
                 Some(Effect::PinCheckpoint { run, number: checkpoint.number })

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::ids::ShardIndex;
 
+/// More numbers than are given within a few seconds.
+const MOST_LOST: u64 = 1_000;
+
 /// A moment of rest that every shard holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
@@ -59,6 +62,10 @@ pub struct Checkpoints {
     pub(super) unread: Vec<Checkpoint>,
     /// The one with which the present generation of the parameters began.
     pub(super) restored: Option<u64>,
+    /// The store has lost what came after: the highest number that a shard may have where the job goes back by itself. Until the present
+    /// generation of the parameters is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) known_through: Option<u64>,
     /// Why the newest that was tried came to nothing; `None` once one is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failing: Option<TaskFault>,
@@ -78,6 +85,13 @@ impl Checkpoints {
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
         matches!(self.making, Some(CheckpointPhase::Resting | CheckpointPhase::Pinning { .. }))
+    }
+
+    /// The shards may have what the store has lost. One that was made just then is given up for the one before it; more of them are work
+    /// that somebody else has to give up. Numbers from here on, in a job that was submitted so long ago, are none that were given meanwhile.
+    pub(super) fn expect_unknown(&mut self, age_s: u64) {
+        self.known_through.get_or_insert(self.next);
+        self.next = self.next.max(age_s) + MOST_LOST;
     }
 
     /// Counts the time to the next one from here.

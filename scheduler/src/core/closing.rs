@@ -43,8 +43,8 @@ impl Job {
         }
     }
 
-    /// A shard has closed a barrier, and all before it.
-    pub(super) fn shard_closed(&mut self, shard: ShardIndex, barrier: ClosedBarrier, now_us: u64) {
+    /// A shard has closed a barrier that was ordered, and all before it.
+    pub(super) fn note_closed(&mut self, shard: ShardIndex, barrier: ClosedBarrier, now_us: u64) {
         let ClosedBarrier { superstep: newest, closed_ago_us, pushes } = barrier;
         let at_us = now_us.saturating_sub(closed_ago_us);
         let open: Vec<Superstep> = self

@@ -1,10 +1,13 @@
 //! What may be lost outside the core: a shard's parameters, or what the store had acknowledged. A job that lost
 //! something goes back to a checkpoint, or ends and says so; it never goes on with counts that are wrong.
 
-use std::collections::BTreeMap;
-
 use super::{
-    commit::GONE_WORKERS_KEPT, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor,
+    commit::GONE_WORKERS_KEPT,
+    job::Job,
+    member::Membership,
+    records::Phase,
+    shard_protocol::{BarrierOrder, ClosedBarrier, ProgressFloor, ShardProgress},
+    superstep::SuperstepPhase,
     turn::Turn,
 };
 use crate::{
@@ -12,11 +15,11 @@ use crate::{
     ids::{Incarnation, ShardIndex},
 };
 
+/// How the reason of a job begins that goes back, or ends, because of that.
+const LOST: &str = "Redis has lost what it had acknowledged";
+
 /// Number of sealed workers whose last push each shard keeps.
 const SEALED_KEPT: u64 = 256;
-
-/// Code of a job that ended because the store lost what it had acknowledged.
-const STORE_LOST: FaultCode = FaultCode::new("E226");
 
 impl Job {
     /// A shard is there without the job's parameters.
@@ -30,6 +33,7 @@ impl Job {
         match code {
             FaultCode::PARAMETERS_LOST => self.parameters_lost(&reason, turn),
             FaultCode::CLOSED => self.closed_unknown("a shard", turn),
+            FaultCode::STORE_LOST => self.store_lost(&reason, turn),
             FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, turn),
             // For so long as it was waited for: an older one may be readable, and where none is they are kept for a job that
             // goes on once the disk is back.
@@ -57,36 +61,81 @@ impl Job {
         ProgressFloor { closed: self.state.closed, pushes: pushes.collect() }
     }
 
-    /// A shard says how far it came with a job. What it applied was granted, and a grant is committed before it is given: a
-    /// shard that is ahead of the store proves that the store has gone back. One that is behind `floor`, which was known
-    /// before it was asked, has gone back itself.
+    /// A shard says how far it came with a job. What it did was ordered, and an order is committed before it is given: a shard that is
+    /// ahead of the store proves that the store has gone back. One that is behind `floor`, which was known before it was asked,
+    /// has gone back itself.
     pub(super) fn attached(
         &mut self,
         shard: ShardIndex,
-        closed: u64,
-        watermarks: &BTreeMap<Incarnation, u64>,
+        progress: &ShardProgress,
         floor: &ProgressFloor,
         turn: &mut Turn<'_>,
     ) {
-        let ahead = watermarks.iter().find_map(|(worker, applied)| {
+        if let Some(what) = self.unknown_of(progress) {
+            self.store_lost(&format!("shard {shard} has {what}"), turn);
+        } else if let Some(what) = behind(floor, progress) {
+            let why = format!("it came back with an older state, {what}");
+            self.parameters_missing(shard, &why, turn);
+        } else if self.unattached.remove(&shard) {
+            // A roster of clocks is what the members are: one that nobody knows any more is replaced.
+            self.state.clock_revision = self.state.clock_revision.max(progress.clock_revision);
+            if self.unattached.is_empty() {
+                self.clocks_changed(turn.effects);
+                turn.effects.extend(self.checkpoint_order());
+                self.grant_queue.everybody = true;
+            }
+        }
+    }
+
+    /// It was loaded: nothing is granted before every shard has told how far it is.
+    pub(super) fn await_attachment(&mut self) {
+        if self.state.phase == Phase::Running {
+            self.unattached = (0..self.state.shards).map(ShardIndex).collect();
+        }
+    }
+
+    /// What a shard has done, or was told to do, that is not known here, in words. Cost O(members + supersteps).
+    fn unknown_of(&self, progress: &ShardProgress) -> Option<String> {
+        let ahead = progress.watermarks.iter().find_map(|(worker, applied)| {
             let known = self.granted_to(*worker)?;
             (*applied > known).then_some((worker, applied, known))
         });
         if let Some((worker, applied, known)) = ahead {
-            let what = format!(
-                "shard {shard} has applied push {applied} of {worker}, of whom {known} are known there"
-            );
-            self.store_lost(&what, turn);
-        } else if closed > self.state.next_superstep.0 {
-            let known = self.state.next_superstep;
-            self.store_lost(
-                &format!("shard {shard} has closed {closed} barriers, {known} are known there"),
-                turn,
-            );
-        } else if let Some(what) = behind(floor, closed, watermarks) {
-            let why = format!("it came back with an older state, {what}");
-            self.parameters_missing(shard, &why, turn);
+            return Some(format!("applied push {applied} of {worker}, of whom {known} are known there"));
         }
+        if let Some(closed) = self.unknown_closes(progress.closed) {
+            return Some(closed);
+        }
+        let order = progress.orders.iter().find(|order| self.is_unknown(order))?;
+        Some(format!("another order for barrier {} than is known there", order.superstep))
+    }
+
+    /// What shows that so many barriers cannot be closed, as far as is known, in words: a shard closes what it was told to.
+    fn unknown_closes(&self, closed: u64) -> Option<String> {
+        let begun = self.state.next_superstep.0;
+        if closed > begun {
+            return Some(format!("closed {closed} barriers, {begun} are known there"));
+        }
+        let mut closed_ones = self.supersteps.iter().take_while(|(superstep, _)| superstep.0 < closed);
+        let (superstep, _) = closed_ones.find(|(_, record)| !record.is_ordered())?;
+        Some(format!("closed barrier {superstep}, which is not ordered there"))
+    }
+
+    /// A shard has closed a barrier, and all before it.
+    pub(super) fn shard_closed(&mut self, shard: ShardIndex, barrier: ClosedBarrier, turn: &mut Turn<'_>) {
+        match self.unknown_closes(barrier.superstep.0 + 1) {
+            Some(what) => self.store_lost(&format!("shard {shard} has {what}"), turn),
+            None => self.note_closed(shard, barrier, turn.now_us),
+        }
+    }
+
+    /// Whether this order of a barrier was never given, as far as is known. What is closed by now may be forgotten.
+    fn is_unknown(&self, order: &BarrierOrder) -> bool {
+        let Some(record) = self.supersteps.get(&order.superstep) else {
+            return order.superstep >= self.state.next_superstep;
+        };
+        let is_same = || record.phase != SuperstepPhase::Ordered || record.order_roster() == order.roster;
+        order.revision > record.revision || order.revision == record.revision && !is_same()
     }
 
     /// Iterations that a worker has been given; `None` if it may have taken part and is forgotten. Those that are forgotten were gone,
@@ -99,21 +148,34 @@ impl Job {
         (gone_later < GONE_WORKERS_KEPT).then_some(0)
     }
 
-    /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed.
+    /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed. What it has come to
+    /// is not done again unasked.
     pub(super) fn closed_unknown(&mut self, who: &str, turn: &mut Turn<'_>) {
-        self.store_lost(&format!("{who} has closed the job, which had ended before"), turn);
+        let reason = format!("{LOST}: {who} has closed the job, which had ended before");
+        self.end(Phase::Failed { code: FaultCode::STORE_LOST, reason }, turn);
     }
 
-    /// Ends the job: the store does not know what somebody else proves to have happened.
+    /// The store does not know what somebody else proves to have happened: the job goes back to the newest checkpoint that the store
+    /// knows, or to its begin while that knows of none, as where a shard has lost parameters.
     pub(super) fn store_lost(&mut self, what: &str, turn: &mut Turn<'_>) {
-        let reason = format!("Redis has lost what it had acknowledged: {what}");
-        self.end(Phase::Failed { code: STORE_LOST, reason }, turn);
+        let reason = format!("{LOST}: {what}");
+        if self.may_go_back() {
+            let age_s = self.age_s(turn.now_us);
+            self.state.checkpoints.expect_unknown(age_s);
+            return self.parameters_lost(&reason, turn);
+        }
+        self.end(Phase::Failed { code: FaultCode::STORE_LOST, reason }, turn);
+    }
+
+    /// How long ago it was submitted.
+    pub(super) fn age_s(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.state.submitted_us) / 1_000_000
     }
 }
 
 /// What a shard had and has no more, in words.
-fn behind(floor: &ProgressFloor, closed: u64, watermarks: &BTreeMap<Incarnation, u64>) -> Option<String> {
-    if closed < floor.closed {
+fn behind(floor: &ProgressFloor, ShardProgress { closed, watermarks, .. }: &ShardProgress) -> Option<String> {
+    if *closed < floor.closed {
         return Some(format!("in which {closed} of {} closed barriers are closed", floor.closed));
     }
     let applied = |worker| watermarks.get(worker).copied().unwrap_or(0);

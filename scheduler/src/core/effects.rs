@@ -50,6 +50,8 @@ pub enum Effect {
         checkpoint: Option<u64>,
         /// Whether there is another complete one to go back to, should this one not be read.
         has_others: bool,
+        /// The store has lost something: a shard that has checkpoints with higher numbers than this refuses.
+        known_through: Option<u64>,
     },
     /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
     PinCheckpoint {

@@ -44,6 +44,9 @@ enum Slot {
 impl Job {
     /// Grants whatever may be granted to the workers for whom something has changed.
     pub(super) fn grant(&mut self, turn: &mut Turn<'_>) {
+        if !self.unattached.is_empty() {
+            return;
+        }
         loop {
             if std::mem::take(&mut self.grant_queue.everybody) {
                 self.grant_queue.workers = self.active().collect();

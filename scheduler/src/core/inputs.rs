@@ -1,11 +1,9 @@
 //! What may happen outside the core: the inputs of [`Core::handle`](super::Core::handle).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile},
+    shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, ShardProgress, SnapshotFile},
     worker_info::WorkerInfo,
     worker_protocol::{TaskKey, TaskReport},
 };
@@ -143,10 +141,8 @@ pub enum Input {
         run: RunId,
         /// Who answers.
         shard: ShardIndex,
-        /// Barriers of the generation that it has closed.
-        closed: u64,
-        /// Last push of each incarnation that it has applied completely.
-        watermarks: BTreeMap<Incarnation, u64>,
+        /// What it has done, and has before it.
+        progress: ShardProgress,
         /// As it was known when the shard was asked.
         floor: ProgressFloor,
     },
@@ -154,7 +150,7 @@ pub enum Input {
     ShardFailed {
         /// Run that cannot go on as it is.
         run: RunId,
-        /// Stable, see docs/errors.md. After E220 and E439, and E406 of a checkpoint that is opened, it may go back to a checkpoint; all others end it.
+        /// Stable, see docs/errors.md. After E220, E226 and E439, and E406 of a checkpoint that is opened, it may go back to a checkpoint; all others end it.
         code: FaultCode,
         /// What it could not do, in words.
         reason: String,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
-    ids::{Generation, Incarnation, JobId, NodeName, ProcessId, RunId, Superstep},
+    ids::{Generation, Incarnation, JobId, NodeName, ProcessId, RunId, ShardIndex, Superstep},
     samples::SampleRange,
     spec::{NodeKind, TrainSpec, ValidJob},
     sync::{Aggregation, Clocks, EndRule},
@@ -38,6 +38,9 @@ pub struct Job {
     pub(super) grant_queue: GrantQueue,
     /// Why the shards have not opened it yet, in words. Not stored: they are asked again by every engine.
     pub(super) opening_problem: Option<String>,
+    /// Shards that have not yet told this engine, which has loaded the job, how far they are. Until all have, nobody knows what the store may
+    /// have lost: an iteration that was granted and forgotten must not be granted again with other samples. Not stored.
+    pub(super) unattached: BTreeSet<ShardIndex>,
 }
 
 /// Workers for whom something has changed since the last grant. Empty between two inputs.
@@ -77,6 +80,7 @@ impl Job {
             changes: ChangeSet { spec: true, job_state: true, ..ChangeSet::default() },
             grant_queue: GrantQueue::default(),
             opening_problem: None,
+            unattached: BTreeSet::new(),
         };
         for node in &job.spec.nodes {
             let body = match node.kind {
@@ -101,6 +105,7 @@ impl Job {
             return;
         }
         self.state.phase = Phase::Running;
+        self.state.checkpoints.known_through = None;
         self.opening_problem = None;
         self.grant_queue.everybody = true;
         self.state.opened_us = Some(turn.now_us);

@@ -98,7 +98,8 @@ pub use refused::Refused;
 pub use requested_checkpoints::RequestedCheckpoint;
 pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
-    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, ShardProgress,
+    SnapshotFile,
 };
 pub use significant::significant;
 pub use state_machine::Core;

@@ -118,6 +118,7 @@ impl Job {
             changes: ChangeSet::default(),
             grant_queue: GrantQueue::default(),
             opening_problem: None,
+            unattached: BTreeSet::new(),
         };
         job.check_records()?;
         let set_aside = job.members.values().flat_map(|member| &member.reserved);

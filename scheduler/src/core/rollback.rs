@@ -112,10 +112,14 @@ impl Job {
             self.clocks.join(worker, None);
         }
         let (policy, evaluate) = (Policy::new(self.train().policy), self.train().evaluate);
+        let age_s = self.age_s(turn.now_us);
         let state = &mut self.state;
         let owes_evaluation = state.evaluations.owes(progress.counters.counted(), &progress.watch);
         state.phase = Phase::Opening;
-        state.generation = state.generation.next();
+        state.generation = match state.checkpoints.known_through {
+            Some(_) => state.generation.beyond_unknown(age_s),
+            None => state.generation.next(),
+        };
         state.policy = policy;
         state.cursor = progress.cursor;
         state.counted = progress.counted;
@@ -137,6 +141,7 @@ impl Job {
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
         self.opening_problem = None;
+        self.unattached.clear();
         self.wait_for(Some(self.waits_for_shards()));
         turn.effects.push(self.open_order());
     }
@@ -177,10 +182,11 @@ impl Job {
 
     /// The order to open the present generation of the parameters.
     pub(super) fn open_order(&self) -> Effect {
-        let (run, checkpoint) = (self.run(), self.state.checkpoints.restored);
+        let Checkpoints { restored: checkpoint, known_through, .. } = self.state.checkpoints;
+        let run = self.run();
         let is_other = |complete: &Checkpoint| Some(complete.number) != checkpoint;
         let has_others = self.state.checkpoints.complete.iter().any(is_other);
-        Effect::OpenShards { run, checkpoint, has_others }
+        Effect::OpenShards { run, checkpoint, has_others, known_through }
     }
 
     fn undone_since(&self, then: &Counters) -> Undone {

@@ -52,6 +52,7 @@ impl Core {
             let opened_us = job.state.opened_us.or(job.state.started_us);
             let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let holds = held.iter().find(|held| job.is_run(&held.run));
+            let later = held.iter().find(|held| held.run.follows(&job.run()));
             if job.state.phase != Phase::Running {
                 continue;
             }
@@ -61,10 +62,17 @@ impl Core {
                     turn.effects.push(Effect::Attach { run, shard, floor });
                 }
                 Some(_) => job.closed_unknown(&format!("shard {shard}"), turn),
-                None if opened_before => {
-                    job.parameters_missing(shard, "its process was started again without them", turn);
-                }
-                None => {}
+                None => match later {
+                    Some(HeldJob { run, .. }) => {
+                        let what =
+                            format!("shard {shard} has generation {} of the parameters", run.generation);
+                        job.store_lost(&what, turn);
+                    }
+                    None if opened_before => {
+                        job.parameters_missing(shard, "its process was started again without them", turn);
+                    }
+                    None => {}
+                },
             }
         }
     }

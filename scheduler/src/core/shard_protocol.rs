@@ -56,6 +56,19 @@ pub struct PushProgress {
     pub partial: bool,
 }
 
+/// How far a shard is with a job, and what it was told to do next.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardProgress {
+    /// Barriers of the generation that it has closed.
+    pub closed: u64,
+    /// Last push of each incarnation that it has applied completely.
+    pub watermarks: BTreeMap<Incarnation, u64>,
+    /// Barriers that it was told to close and has not closed.
+    pub orders: Vec<BarrierOrder>,
+    /// Of the roster of clocks in force; 0 before the first.
+    pub clock_revision: u64,
+}
+
 /// What every shard has done of a job: it said so once, so that one which knows less has gone back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgressFloor {

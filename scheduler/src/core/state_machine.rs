@@ -164,16 +164,16 @@ impl Core {
             Input::OpeningDelayed { run, reason } => {
                 self.with_open_job(&run, |job| job.opening_delayed(reason));
             }
-            Input::Attached { run, shard, closed, watermarks, floor } => {
+            Input::Attached { run, shard, progress, floor } => {
                 self.with_open_job(&run, |job| {
-                    job.attached(shard, closed, &watermarks, &floor, turn);
+                    job.attached(shard, &progress, &floor, turn);
                 });
             }
             Input::ShardFailed { run, code, reason } => {
                 self.with_open_job(&run, |job| job.shard_failed(code, reason, turn));
             }
             Input::BarrierClosed { run, shard, barrier } => {
-                self.with_open_job(&run, |job| job.shard_closed(shard, barrier, turn.now_us));
+                self.with_open_job(&run, |job| job.shard_closed(shard, barrier, turn));
             }
             Input::Sealed { run, worker, shard, progress } => {
                 self.sealed(&run, worker, shard, progress, turn);
@@ -322,7 +322,8 @@ impl Core {
     }
 
     /// Takes in a job that was loaded, and returns what has to be repeated because it may not have been carried out.
-    pub fn restore(&mut self, job: Job) -> Vec<Effect> {
+    pub fn restore(&mut self, mut job: Job) -> Vec<Effect> {
+        job.await_attachment();
         let effects = job.pending_effects();
         self.has_loaded_trainings |= job.state.trains_for.is_some();
         if !job.state.phase.is_over() {

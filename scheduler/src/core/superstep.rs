@@ -177,6 +177,16 @@ impl SuperstepState {
         matches!(self.phase, SuperstepPhase::Closed { .. })
     }
 
+    /// Whether its barrier is leased to the shards, or was.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.phase, SuperstepPhase::Ordered | SuperstepPhase::Closed { .. })
+    }
+
+    /// Last push of everybody on its roster, as the order of its barrier says.
+    pub(super) fn order_roster(&self) -> BTreeMap<Incarnation, u64> {
+        self.roster.iter().map(|(w, entry)| (*w, entry.last.unwrap_or(entry.base))).collect()
+    }
+
     /// Whether no barrier is planned for its end.
     pub fn is_endless(&self) -> bool {
         matches!(self.phase, SuperstepPhase::Open(EndRule::Free))

@@ -13,6 +13,9 @@ use super::JobId;
 #[serde(transparent)]
 pub struct Generation(pub u64);
 
+/// More generations than begin within a few seconds.
+const MOST_LOST: u32 = 1_000;
+
 impl Generation {
     /// The first generation of the job that was submitted with `nonce`.
     pub fn first(nonce: u32) -> Self {
@@ -22,6 +25,14 @@ impl Generation {
     /// The generation that begins when the parameters of this one are restored.
     pub fn next(self) -> Self {
         Self(u64::from(self.nonce()) << 32 | u64::from(self.number().saturating_add(1)))
+    }
+
+    /// One that none was that may have begun in what the store has lost, of a job that was submitted so long ago: there are fewer of them than
+    /// seconds, and a store that loses one like this as well does so later.
+    pub fn beyond_unknown(self, age_s: u64) -> Self {
+        let age_s = u32::try_from(age_s).unwrap_or(u32::MAX);
+        let number = self.number().max(age_s).saturating_add(MOST_LOST);
+        Self(u64::from(self.nonce()) << 32 | u64::from(number))
     }
 
     /// What tells the job from others of the same name.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     core::{
-        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile,
-        TaskFault,
+        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, ProgressFloor, PushProgress,
+        ShardProgress, SnapshotFile, TaskFault,
     },
     fault_code::FaultCode,
     ids::{Incarnation, RunId, ShardIndex, Superstep},
@@ -73,7 +73,8 @@ impl ShardModel {
         if self.sealed.contains(&worker) {
             return false;
         }
-        self.begun.insert(worker, seq);
+        let begun = self.begun.entry(worker).or_default();
+        *begun = seq.max(*begun);
         true
     }
 
@@ -82,12 +83,16 @@ impl ShardModel {
     ///
     /// # Panics
     ///
-    /// If it does not follow the worker's last push.
+    /// If it leaves one out behind the worker's last push.
     pub fn finish_push(&mut self, worker: Incarnation, seq: u64, covers: u64) -> bool {
         if self.sealed.contains(&worker) {
             return false;
         }
         let before = self.watermark(worker);
+        if seq <= before {
+            // It was applied, and nobody knows any more.
+            return true;
+        }
         assert_eq!(before + covers, seq, "pushes come in order");
         self.watermarks.insert(worker, seq);
         self.pushes += covers;
@@ -100,9 +105,37 @@ impl ShardModel {
         true
     }
 
+    /// Whether such a push leaves one out behind the worker's last one: that is refused.
+    pub fn misses_one_before(&self, worker: Incarnation, seq: u64, covers: u64) -> bool {
+        self.watermark(worker) + covers < seq
+    }
+
     /// Whether it holds the parameters of this very run.
     pub fn holds(&self, run: &RunId) -> bool {
         self.run.as_ref() == Some(run)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> ShardProgress {
+        ShardProgress {
+            closed: self.closed,
+            watermarks: self.watermarks.clone(),
+            orders: self.orders.values().cloned().collect(),
+            clock_revision: self.clock_revision,
+        }
+    }
+
+    fn holds_later(&self, run: &RunId) -> bool {
+        self.run.as_ref().is_some_and(|held| held.follows(run))
+    }
+
+    /// What it answers to an order about a run that it does not hold.
+    fn refusal(&self, shard: ShardIndex, run: &RunId) -> Option<Input> {
+        let (code, reason) = match self.holds_later(run) {
+            true => (FaultCode::STORE_LOST, format!("{shard} holds a later generation")),
+            false => (FaultCode::PARAMETERS_LOST, format!("{shard} does not hold it")),
+        };
+        Some(Input::ShardFailed { run: run.clone(), code, reason })
     }
 
     /// Its process is killed and started again: it has what was on disk.
@@ -203,9 +236,8 @@ impl ParameterServerModel {
     /// [`Effect::CloseShards`].
     pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
         match effect {
-            Effect::OpenShards { run, checkpoint, .. } => {
-                self.shards.iter_mut().for_each(|shard| shard.open(&run, checkpoint));
-                vec![Input::ShardsOpened { run }]
+            Effect::OpenShards { run, checkpoint, known_through, .. } => {
+                self.open(run, checkpoint, known_through)
             }
             Effect::OrderBarrier { run, order } => self.order(&run, |_, model| {
                 model.take_order(&order);
@@ -235,11 +267,10 @@ impl ParameterServerModel {
             }
             Effect::Attach { run, shard, floor } => {
                 if !self.shards[shard.0 as usize].holds(&run) {
-                    return Vec::new();
+                    return self.shards[shard.0 as usize].refusal(shard, &run).into_iter().collect();
                 }
-                let ShardModel { closed, watermarks, .. } = &self.shards[shard.0 as usize];
-                let (closed, watermarks) = (*closed, watermarks.clone());
-                vec![Input::Attached { run, shard, closed, watermarks, floor }]
+                let progress = self.shards[shard.0 as usize].progress();
+                vec![Input::Attached { run, shard, progress, floor }]
             }
             Effect::Snapshot { key, .. } => {
                 let lost = self.order(&key.run, |_, _| None);
@@ -264,6 +295,38 @@ impl ParameterServerModel {
         }
     }
 
+    /// Opens a run on every shard; what one says that cannot ends it.
+    fn open(&mut self, run: RunId, checkpoint: Option<u64>, known_through: Option<u64>) -> Vec<Input> {
+        for (shard, model) in (0..).map(ShardIndex).zip(&self.shards).filter(|(_, model)| !model.holds(&run))
+        {
+            let newest = model.written.keys().max();
+            let fault = match (known_through, checkpoint) {
+                (Some(known), _) if newest.is_some_and(|newest| *newest > known) => Some("E646"),
+                (_, Some(number)) if !model.written.contains_key(&number) => Some("E439"),
+                _ => None,
+            };
+            let refused = match fault {
+                _ if model.holds_later(&run) => model.refusal(shard, &run),
+                Some(code) => {
+                    let (code, reason) = (FaultCode::new(code), format!("{shard} has others"));
+                    Some(Input::ShardFailed { run: run.clone(), code, reason })
+                }
+                None => None,
+            };
+            if refused.is_some() {
+                return refused.into_iter().collect();
+            }
+        }
+        let attached = |(shard, model): (ShardIndex, &mut ShardModel)| {
+            let (run, floor) = (run.clone(), ProgressFloor::default());
+            model.open(&run, checkpoint);
+            Input::Attached { run, shard, progress: model.progress(), floor }
+        };
+        let mut inputs: Vec<Input> = (0..).map(ShardIndex).zip(&mut self.shards).map(attached).collect();
+        inputs.push(Input::ShardsOpened { run });
+        inputs
+    }
+
     /// What every shard answers to an order about a job; one that does not hold it says so.
     fn order(
         &mut self,
@@ -272,10 +335,7 @@ impl ParameterServerModel {
     ) -> Vec<Input> {
         let answer = |(shard, model): (ShardIndex, &mut ShardModel)| match model.holds(run) {
             true => act(shard, model),
-            false => {
-                let (code, reason) = (FaultCode::PARAMETERS_LOST, format!("{shard} does not hold it"));
-                Some(Input::ShardFailed { run: run.clone(), code, reason })
-            }
+            false => model.refusal(shard, run),
         };
         (0..).map(ShardIndex).zip(&mut self.shards).filter_map(answer).collect()
     }

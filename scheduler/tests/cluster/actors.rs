@@ -1,6 +1,6 @@
 //! A worker, reduced to what the core can see of it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{Assignment, EvaluationSums, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
@@ -21,11 +21,12 @@ pub struct Worker {
     interval_us: u64,
     queue: VecDeque<Assignment>,
     stage: Stage,
-    seen: BTreeSet<TaskKey>,
     unsettled: Vec<TaskReport>,
     resend: bool,
     /// Reports of a local round that is not pushed yet.
     held: Vec<TaskReport>,
+    /// The store has lost something: tasks are revoked of which nobody knows that others follow them.
+    has_lost: bool,
 }
 
 /// What an evaluation finds in parameters with so many pushes in them: sometimes more, sometimes less.
@@ -41,18 +42,33 @@ pub struct Started {
 
 impl Worker {
     pub fn new(id: Incarnation, interval_us: u64) -> Self {
-        let (queue, seen, unsettled, held) = Default::default();
-        Self { id, interval_us, queue, stage: Stage::Pulling, seen, unsettled, resend: false, held }
+        let (queue, unsettled, held) = Default::default();
+        Self {
+            id,
+            interval_us,
+            queue,
+            stage: Stage::Pulling,
+            unsettled,
+            resend: false,
+            held,
+            has_lost: false,
+        }
     }
 
     pub fn receive(&mut self, assignment: Assignment) {
-        if self.seen.insert(assignment.key.clone()) {
+        let ended = || self.unsettled.iter().chain(&self.held).map(|report| &report.key);
+        let mut holding = self.queue.iter().map(|held| &held.key).chain(ended());
+        if !holding.any(|key| *key == assignment.key) {
             self.queue.push_back(assignment);
         }
     }
 
     pub fn settle(&mut self, key: &TaskKey) {
         self.unsettled.retain(|r| r.key != *key);
+    }
+
+    pub fn settle_all(&mut self) {
+        self.unsettled.clear();
     }
 
     /// Nobody wants a task any more; one that has begun goes on.
@@ -64,6 +80,13 @@ impl Worker {
             index += 1;
             index <= begun || assignment.key != *key
         });
+    }
+
+    /// Nobody wants what is not known; a task that has begun goes on.
+    pub fn forget_unknown(&mut self, is_known: impl Fn(&TaskKey) -> bool) {
+        self.has_lost = true;
+        let keys: Vec<TaskKey> = self.queue.iter().map(|assignment| assignment.key.clone()).collect();
+        keys.iter().filter(|key| !is_known(key)).for_each(|key| self.revoke(key));
     }
 
     /// The job of the task that it works on, or will.
@@ -141,7 +164,9 @@ impl Worker {
                     GradientUse::LocalStep { first, last } => last - first + 1,
                     GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => 1,
                 };
-                let ok = if half % 2 == 0 {
+                let ok = if self.has_lost && shard.misses_one_before(worker, seq, covers) {
+                    false
+                } else if half % 2 == 0 {
                     shard.begin_push(worker, seq)
                 } else {
                     shard.finish_push(worker, seq, covers)

@@ -7,7 +7,7 @@ mod store;
 pub mod stored;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
 };
 
@@ -26,6 +26,8 @@ use crate::calls::CallWorker;
 
 /// The engine's clock goes on where nothing else does: what waits for a time, or is looked at now and then, moves.
 const TICKS_WITHOUT_A_STEP: u32 = 100;
+/// As far back as a store may go: about so many times twenty inputs.
+const MOMENTS_BEFORE: usize = 5;
 
 pub struct Cluster {
     settings: Settings,
@@ -34,6 +36,9 @@ pub struct Cluster {
     core: Core,
     /// What was committed of each job.
     stores: BTreeMap<JobId, Store>,
+    /// The same at some moments before, the newest last: what the store may have lost came after one of them.
+    before: VecDeque<BTreeMap<JobId, Store>>,
+    has_lost: bool,
     workers: BTreeMap<Incarnation, Worker>,
     /// What each of them has of general tasks.
     callers: BTreeMap<Incarnation, CallWorker>,
@@ -59,6 +64,8 @@ impl Cluster {
             now_us: 1_000_000,
             core: Core::new(settings.shards),
             stores: BTreeMap::new(),
+            before: VecDeque::new(),
+            has_lost: false,
             workers: BTreeMap::new(),
             callers: BTreeMap::new(),
             servers: settings::jobs(&settings)
@@ -71,7 +78,7 @@ impl Cluster {
             max_lead: 0,
             most_jobs: 0,
             pauses_left: settings.pauses,
-            dismisses: settings.pauses + settings.crashes > 0,
+            dismisses: settings.pauses + settings.crashes + settings.losses > 0,
             ticks_without_a_step: 0,
         };
         for _ in 0..settings.workers {
@@ -162,6 +169,9 @@ impl Cluster {
         if self.random(60) > 0 {
             return;
         }
+        if self.settings.losses > 0 && self.random(4) == 0 {
+            return self.lose_commits();
+        }
         match self.random(if self.settings.pauses > 0 { 6 } else { 4 }) {
             0 if self.settings.deaths > 0 && !self.workers.is_empty() => {
                 self.settings.deaths -= 1;
@@ -229,6 +239,35 @@ impl Cluster {
         self.servers.values_mut().for_each(|server| server.shards[at].crash());
         let (asked_us, held) = (self.now_us, Vec::new());
         self.inputs.push(Input::ShardHolds { shard, asked_us, held });
+    }
+
+    /// The engine dies, and the store goes back to what it had a while ago, as far as it had the job and it was not over since.
+    fn lose_commits(&mut self) {
+        let at = self.random(self.before.len());
+        let Some(before) = self.before.get(at).filter(|_| !self.is_over()) else { return };
+        self.stores.clone_from(before);
+        self.before.clear();
+        self.has_lost = true;
+        self.settings.losses -= 1;
+        // Nobody is as fast as to lose twice within a second.
+        self.now_us += 2_000_000;
+        // What was reported may have been acknowledged since. All reports of a local round are, or none.
+        let acknowledged = self.settings.policy.starts_with("local-sgd") || self.random(2) == 0;
+        if acknowledged {
+            self.workers.values_mut().for_each(Worker::settle_all);
+        }
+        self.restart();
+        // Each is told that what it holds and nobody knows is not wanted.
+        for worker in self.workers.values_mut() {
+            worker.forget_unknown(|key| {
+                let is_run = self.core.job(&key.run.job).is_some_and(|job| job.run() == key.run);
+                let task = self
+                    .stores
+                    .get(&key.run.job)
+                    .and_then(|store| store.job.tasks.get(&key.task.to_string()));
+                is_run && task.is_some_and(|task| task.contains("\"leased\""))
+            });
+        }
     }
 
     /// The engine dies with everything that was on its way, and comes back from what was committed.
@@ -313,6 +352,15 @@ impl Cluster {
                 let at = reporter(&self.inputs[at]).map_or(at, |who| {
                     self.inputs.iter().position(|input| reporter(input) == Some(who)).unwrap()
                 });
+                // How far the shards were comes before that they are open.
+                let at = match &self.inputs[at] {
+                    Input::ShardsOpened { run: opened } => {
+                        let of_run =
+                            |input: &Input| matches!(input, Input::Attached { run, .. } if run == opened);
+                        self.inputs.iter().position(of_run).unwrap_or(at)
+                    }
+                    _ => at,
+                };
                 let input = self.inputs.remove(at);
                 let before = self.ticks_without_a_step;
                 self.ticks_without_a_step = if input == Input::Tick { before + 1 } else { 0 };
@@ -367,6 +415,10 @@ impl Cluster {
     fn check_start(&mut self, worker: Incarnation) {
         let Some(job) = self.workers[&worker].job() else { return };
         let shards = &self.servers[job].shards;
+        if self.has_lost {
+            // What it was given may be what nobody knows any more.
+            return;
+        }
         let Some(Started { superstep, seq }) = self.workers[&worker].starting(shards) else { return };
         if let Some(record) = self.stores[job].job.supersteps.get(&superstep.to_string()) {
             let record: serde_json::Value = serde_json::from_str(record).unwrap();
@@ -389,6 +441,12 @@ impl Cluster {
     }
 
     fn handle(&mut self, input: Input) {
+        if self.settings.losses > 0 && !self.stores.is_empty() && self.random(20) == 0 {
+            self.before.push_back(self.stores.clone());
+            if self.before.len() > MOMENTS_BEFORE {
+                self.before.pop_front();
+            }
+        }
         let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
         let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
         let reported = match &input {

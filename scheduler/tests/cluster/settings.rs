@@ -34,6 +34,8 @@ pub struct Settings {
     pub pauses: u32,
     /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
     pub crashes: u32,
+    /// How often the engine dies and the store has lost the last that it had acknowledged. The job then keeps checkpoints.
+    pub losses: u32,
     /// Whether it is evaluated after each epoch.
     pub evaluations: bool,
     /// Whether it hands on the parameters of the best of these.
@@ -81,6 +83,7 @@ impl Settings {
             restarts: 0,
             pauses: 0,
             crashes: 0,
+            losses: 0,
             evaluations: false,
             keep_best: false,
             patience: 0,
@@ -149,7 +152,7 @@ pub fn spec(s: &Settings) -> JobSpec {
     let evaluate = EvaluateSpec { keep_best: s.keep_best, early_stopping, ..stops };
     let train = sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32));
     // What is kept of the best is enough to go back to.
-    let checkpoints = s.crashes > 0 && !(s.keep_best && s.seed.is_multiple_of(2));
+    let checkpoints = s.crashes + s.losses > 0 && !(s.keep_best && s.seed.is_multiple_of(2));
     let train = TrainSpec {
         epochs: s.epochs,
         drop_last: s.drop_last,

@@ -12,7 +12,7 @@ use syncline_scheduler::{
 use super::stored::apply;
 
 /// Everything that was committed.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Store {
     pub job: StoredJob,
     pub summary: BTreeMap<&'static str, String>,

@@ -159,6 +159,7 @@ impl Rig {
                 initial: rig.train.model.initial.clone(),
                 resumed: None,
                 checkpoint: None,
+                known_through: None,
             };
             rig.runtime.block_on(control.open(context::current(), EPOCH, order)).unwrap().unwrap();
         }

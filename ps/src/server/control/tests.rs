@@ -98,6 +98,7 @@ fn the_other_shards_are_asked_for_the_norms_of_a_job_once_an_engine_asks_for_it(
         initial: String::new(),
         resumed: None,
         checkpoint: None,
+        known_through: None,
     };
     let range = ElementRange { start: 0, end: 1 };
     let job = JobShard::read(&order, range, EngineEpoch(1), &mut [0; 4].as_slice()).unwrap();

@@ -48,6 +48,7 @@ pub fn job_of(trained: Vec<Parameter>) -> JobShard {
         initial: String::new(),
         resumed: None,
         checkpoint: None,
+        known_through: None,
     };
     let values: Vec<f32> = (0..ELEMENTS).map(|n| (n % 7) as f32).collect();
     let range = ElementRange { start: 0, end: ELEMENTS };
@@ -139,9 +140,9 @@ pub fn take(job: &JobShard, step: Step) {
         Step::Seal { worker } => drop(job.seal(EPOCH, Incarnation(worker))),
         Step::Barrier { pin } => {
             let state = job.state(EPOCH).unwrap();
-            let roster = state.watermarks.iter().map(|(worker, last)| (*worker, last + 1));
+            let roster = state.progress.watermarks.iter().map(|(worker, last)| (*worker, last + 1));
             let order = BarrierOrder {
-                superstep: Superstep(state.closed),
+                superstep: Superstep(state.progress.closed),
                 revision: state.pushes as u32,
                 roster: roster.filter(|(worker, _)| job.push_cursor(*worker).is_ok()).collect(),
                 rule: RoundRule::Optimizer,

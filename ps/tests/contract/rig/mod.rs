@@ -141,6 +141,7 @@ impl Rig {
             initial: initial.into(),
             resumed: None,
             checkpoint: None,
+            known_through: None,
         }
     }
 

@@ -67,7 +67,7 @@ fn step_locally_and_meet(rig: &Rig) {
     }
     for shard in 0..2 {
         let state = rig.state(shard);
-        assert_eq!((state.pushes, state.watermarks[&Incarnation(1)]), (4, 2 * H));
+        assert_eq!((state.pushes, state.progress.watermarks[&Incarnation(1)]), (4, 2 * H));
     }
 }
 
@@ -85,7 +85,7 @@ fn a_revoked_iteration_takes_its_round_with_it() {
         // What follows begins where the shards stand.
         let its = [local(0, (1, 4), 1..=3, 4), local(0, (1, 2), 1..=2, 4)].concat();
         assert_eq!(seqs(&rig.execute(1, &its, &[3])), [1, 2]);
-        assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
+        assert_eq!(rig.state(1).progress.watermarks[&Incarnation(1)], 2);
     }
 }
 

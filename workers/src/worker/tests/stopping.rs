@@ -73,7 +73,7 @@ fn a_push_that_one_shard_has_reaches_the_others_before_a_worker_that_is_told_to_
         }
         let closed = gate.lock.lock().unwrap();
         give(local(2));
-        while !rig.state(0).watermarks.contains_key(&Incarnation(worker)) {
+        while !rig.state(0).progress.watermarks.contains_key(&Incarnation(worker)) {
             thread::yield_now();
         }
         tracker.close();
@@ -85,6 +85,6 @@ fn a_push_that_one_shard_has_reaches_the_others_before_a_worker_that_is_told_to_
     let reported: Vec<Finished> = std::iter::from_fn(|| finished.blocking_recv()).collect();
     assert_eq!(seqs(&reported), [1, 2]);
     for shard in [0, 1] {
-        assert_eq!(rig.state(shard).watermarks.get(&Incarnation(worker)), Some(&2), "shard {shard}");
+        assert_eq!(rig.state(shard).progress.watermarks.get(&Incarnation(worker)), Some(&2), "shard {shard}");
     }
 }
