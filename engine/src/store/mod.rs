@@ -11,6 +11,7 @@ mod erase;
 mod error;
 mod found_jobs;
 mod graph_texts;
+mod info_number;
 mod job_list;
 pub mod keys;
 mod leadership;

@@ -1,6 +1,6 @@
 //! How full the memory of the Redis server is: beyond its limit it takes no writes, of those that delete neither.
 
-use super::redis_store::info_number;
+use super::info_number::info_number;
 
 /// Share of the limit above which there is no room for another job: what was taken in has to end in the rest.
 const NEARLY_FULL_PERCENT: u128 = 90;

@@ -22,6 +22,7 @@ use super::{
     batch::{CommitMode, commit_call},
     connection::SharedConnection,
     error::{StoreError, is_locked_out, is_read_only},
+    info_number::info_number,
     keys::JobKeys,
     redis_memory::RedisMemory,
 };
@@ -317,25 +318,9 @@ async fn is_clustered(mut connection: ConnectionManager) -> bool {
     matches!(asked, Ok(Ok(info)) if info_number(&info, "cluster_enabled") == Some(1))
 }
 
-/// A number of what INFO says.
-pub(super) fn info_number(info: &str, field: &str) -> Option<u64> {
-    let number = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    number.and_then(|number| number.trim().parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Committed, StoreError, committed, info_number, time_for};
-
-    #[test]
-    fn a_number_of_what_info_says_is_found_by_its_whole_name() {
-        let info = "# Cluster\r\ncluster_enabled:1\r\nevicted_keys_of:3\r\nevicted_keys:12\r\n";
-        assert_eq!(
-            (info_number(info, "cluster_enabled"), info_number(info, "evicted_keys")),
-            (Some(1), Some(12))
-        );
-        assert_eq!((info_number(info, "cluster"), info_number("", "evicted_keys")), (None, None));
-    }
+    use super::{Committed, StoreError, committed, time_for};
 
     #[test]
     fn an_answer_of_the_commit_script_whose_numbers_cannot_be_read_is_refused() {
