@@ -125,7 +125,7 @@ pub(super) fn read(
 }
 
 /// Whether a file is packed by gzip, by its name.
-pub(super) fn is_packed(path: &Path) -> bool {
+pub(crate) fn is_packed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"))
 }
 

@@ -54,6 +54,7 @@ pub use csv::LabelColumn;
 pub use dataset::{Dataset, Parts};
 pub use digests::FileDigests;
 pub use error::{DataError, Remedy};
+pub(crate) use file::is_packed;
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use label_counts::label_places;
 pub(crate) use pattern::expand;

@@ -10,6 +10,8 @@ use syncline_rpc::input;
 
 use syncline_onnx::{ExternalData, MAX_MODEL_BYTES, OnnxError, with_external_data};
 
+use crate::data::is_packed;
+
 /// The bytes of a file, unpacked if its name ends in `.gz`. Reads at most one byte more than a model may have, which
 /// [`parse`](syncline_onnx::parse) then refuses.
 ///
@@ -17,10 +19,9 @@ use syncline_onnx::{ExternalData, MAX_MODEL_BYTES, OnnxError, with_external_data
 /// What the system says; a damaged file of `.gz` as well.
 pub fn read_model(path: &Path) -> io::Result<Vec<u8>> {
     let file = input::open(path)?;
-    let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     let mut bytes = Vec::new();
     let limit = MAX_MODEL_BYTES as u64 + 1;
-    match packed {
+    match is_packed(path) {
         true => MultiGzDecoder::new(file).take(limit).read_to_end(&mut bytes)?,
         false => file.take(limit).read_to_end(&mut bytes)?,
     };
