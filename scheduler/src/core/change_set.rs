@@ -43,6 +43,7 @@ pub struct MetricsWindow {
 }
 
 impl MetricsWindow {
+    /// An iteration, but for how long it waited.
     pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
         self.iterations += 1;
         // Where no label counts there is no loss.
@@ -53,7 +54,6 @@ impl MetricsWindow {
         }
         self.busy_us += it.busy_us();
         self.compute_us += it.compute_us;
-        self.wait_us += it.wait_us;
         self.staleness_sum += it.staleness;
         self.staleness_max = self.staleness_max.max(it.staleness);
     }

@@ -190,13 +190,11 @@ impl Job {
         let member = self.member_mut(worker);
         let held_back_us =
             member.held_back_us.take().map_or(0, |since_us| turn.now_us.saturating_sub(since_us));
-        member.spent.wait_us += held_back_us;
         let base = member.granted;
         member.granted += 1;
         member.planned = member.planned.max(member.granted);
         let seq = member.granted;
-        self.state.metrics.wait_us += held_back_us;
-        self.state.counters.waited_us += held_back_us;
+        self.add_wait(worker, held_back_us);
         self.clocks.grant(worker);
         if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
             // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.

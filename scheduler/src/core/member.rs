@@ -221,6 +221,7 @@ impl Member {
 }
 
 impl TimeTotals {
+    /// An iteration, but for how long it waited.
     pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
         self.iterations += 1;
         self.samples += samples;
@@ -228,6 +229,5 @@ impl TimeTotals {
         self.throttle_us += it.throttle_us;
         self.pull_us += it.pull_us;
         self.push_us += it.push_us;
-        self.wait_us += it.wait_us;
     }
 }

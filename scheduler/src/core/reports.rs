@@ -127,7 +127,7 @@ impl Job {
             return;
         }
         self.state.metrics.add(it, u64::from(range.len));
-        self.state.counters.waited_us += it.wait_us;
+        self.add_wait(worker, it.wait_us);
         self.state.epoch_losses.add(range.epoch, it);
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
@@ -146,6 +146,13 @@ impl Job {
         }
         self.detect_stragglers(turn.now_us);
         self.plan_if_all_observed(worker, superstep, turn);
+    }
+
+    /// Counts time in which a worker waited, at a shard or before it was granted an iteration.
+    pub(super) fn add_wait(&mut self, worker: Incarnation, wait_us: u64) {
+        self.member_mut(worker).spent.wait_us += wait_us;
+        self.state.metrics.wait_us += wait_us;
+        self.state.counters.waited_us += wait_us;
     }
 
     /// The mean loss of the newest iterations of those that take part, each by its weight: under `bsp` that of a round. Of the
