@@ -4,7 +4,7 @@ use serde::Serialize;
 use syncline_scheduler::{
     fault_code::FaultCode,
     ids::InvalidName,
-    tasks::{Arg, InvalidTraining, TaskFailure},
+    tasks::{Arg, InvalidTraining, TaskFailure, TaskRef},
 };
 
 use super::handle::{GraphNumber, OutcomeHandle, TaskHandle};
@@ -97,13 +97,17 @@ impl<T: Serialize> IntoArgument<T> for T {
     }
 }
 
+/// The task of `handle`, which is to be one of `graph`.
+fn task_in<T>(graph: GraphNumber, handle: &TaskHandle<T>, position: usize) -> Result<TaskRef, ArgumentError> {
+    match handle.graph == graph {
+        true => Ok(handle.task),
+        false => Err(ArgumentError::OtherGraph { position }),
+    }
+}
+
 impl<T> IntoArgument<T> for TaskHandle<T> {
     fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        if self.graph == graph {
-            Ok(Arg::Output(self.task))
-        } else {
-            Err(ArgumentError::OtherGraph { position })
-        }
+        Ok(Arg::Output(task_in(graph, &self, position)?))
     }
 }
 
@@ -113,21 +117,20 @@ impl<T> IntoArgument<T> for &TaskHandle<T> {
     }
 }
 
-/// Lists of handles, or of references to them. One implementation for all that iterate would overlap with that for values.
-macro_rules! list_of_handles {
-    ($([$($length:tt)*] $list:ty),* $(,)?) => {$(
-        impl<T, $($length)*> IntoArgument<Vec<T>> for $list {
+/// Lists of tasks that give an element each. One implementation for all that iterate would overlap with that for values.
+macro_rules! list_arguments {
+    ($element:ty, $form:ident, |$given:ident| $handle:expr; $([$($length:tt)*] $list:ty),* $(,)?) => {$(
+        impl<T, $($length)*> IntoArgument<Vec<$element>> for $list {
             fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-                match self.iter().all(|handle| handle.graph == graph) {
-                    true => Ok(Arg::Outputs(self.iter().map(|handle| handle.task).collect())),
-                    false => Err(ArgumentError::OtherGraph { position }),
-                }
+                let tasks = self.iter().map(|$given| task_in(graph, $handle, position));
+                Ok(Arg::$form(tasks.collect::<Result<_, _>>()?))
             }
         }
     )*};
 }
 
-list_of_handles!(
+list_arguments!(
+    T, Outputs, |handle| handle;
     [] &[TaskHandle<T>],
     [] &[&TaskHandle<T>],
     [] Vec<TaskHandle<T>>,
@@ -142,28 +145,12 @@ list_of_handles!(
 
 impl<T> IntoArgument<Result<T, TaskFailure>> for OutcomeHandle<T> {
     fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        match self.0.graph == graph {
-            true => Ok(Arg::Outcome(self.0.task)),
-            false => Err(ArgumentError::OtherGraph { position }),
-        }
+        Ok(Arg::Outcome(task_in(graph, &self.0, position)?))
     }
 }
 
-/// Lists of outcomes.
-macro_rules! list_of_outcomes {
-    ($([$($length:tt)*] $list:ty),* $(,)?) => {$(
-        impl<T, $($length)*> IntoArgument<Vec<Result<T, TaskFailure>>> for $list {
-            fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-                match self.iter().all(|outcome| outcome.0.graph == graph) {
-                    true => Ok(Arg::Outcomes(self.iter().map(|outcome| outcome.0.task).collect())),
-                    false => Err(ArgumentError::OtherGraph { position }),
-                }
-            }
-        }
-    )*};
-}
-
-list_of_outcomes!(
+list_arguments!(
+    Result<T, TaskFailure>, Outcomes, |outcome| &outcome.0;
     [] &[OutcomeHandle<T>],
     [] Vec<OutcomeHandle<T>>,
     [] &Vec<OutcomeHandle<T>>,
