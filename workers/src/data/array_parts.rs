@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::array::Array;
 use super::disk_array::DiskArray;
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Samples of one file, or of several that are in memory.
@@ -110,7 +110,7 @@ impl ArrayParts {
         if there != here || !last.is_side_by_side() || !part.is_side_by_side() {
             let (path, first) = (part.path().to_owned(), self.first.path().to_owned());
             let what = format!("`{name}` is {here} a sample, and {there} there");
-            return Err(DataError::UnlikeFiles { path, first, what });
+            return Err(FormatError::UnlikeFiles { path, first, what }.into());
         }
         match (last, part) {
             (ArrayPart::InMemory(last), ArrayPart::InMemory(more)) => {

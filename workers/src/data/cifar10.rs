@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::array::{Array, Numbers, Origin};
-use super::error::DataError;
+use super::error::{DataError, FormatError, ValueError};
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Channels, height and width of an image.
@@ -24,19 +24,20 @@ pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError
         let (records, rest) = bytes.as_chunks::<{ 1 + PIXELS }>();
         if records.is_empty() || !rest.is_empty() {
             let reason = format!("{} bytes are not records of {} bytes", bytes.len(), 1 + PIXELS);
-            return Err(DataError::Format { path: (*path).to_owned(), reason });
+            return Err(FormatError::Malformed { path: (*path).to_owned(), reason }.into());
         }
         origins.push(Origin::of(path, labels.len()));
         for (row, [label, image @ ..]) in records.iter().enumerate() {
             if *label > 9 {
                 let (path, found) = ((*path).to_owned(), label.to_string());
-                return Err(DataError::LabelOutOfRange {
+                return Err(ValueError::LabelOutOfRange {
                     path,
                     row: row + 1,
                     column: None,
                     found,
                     classes: 10,
-                });
+                }
+                .into());
             }
             labels.push(*label);
             pixels.extend_from_slice(image);

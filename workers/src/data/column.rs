@@ -4,7 +4,7 @@ use super::array_parts::{ArrayPart, ArrayParts};
 use super::augment::{Augmentation, Pass};
 use super::block::{BatchTensor, Block};
 use super::disk_array::DiskArray;
-use super::error::DataError;
+use super::error::{DataError, FileError};
 use super::file::Step;
 use super::fit::Purpose;
 
@@ -35,7 +35,7 @@ struct OnDisk {
 impl OnDisk {
     /// Reads these samples. Everything was checked when the file was opened: what is wrong now was not there then.
     fn read(&self, rows: &[u32]) -> Result<Block, DataError> {
-        let changed = || DataError::Changed { path: self.array.path().to_owned() };
+        let changed = || DataError::from(FileError::Changed { path: self.array.path().to_owned() });
         self.purpose.fit(self.array.read(rows)?).map_err(|_| changed())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::Advice;
 
-use super::error::DataError;
+use super::error::{DataError, FileError};
 use super::file::reserve;
 
 /// By which the kind of a file is known.
@@ -70,19 +70,19 @@ impl DiskFile {
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], start: u64) -> Result<(), DataError> {
         self.file.read_exact_at(bytes, start).map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => self.changed(),
-            _ => DataError::Io { path: self.path.clone(), source },
+            _ => FileError::Io { path: self.path.clone(), source }.into(),
         })
     }
 
     /// Whether what was read so far is of the file that was opened.
     pub(super) fn check_unchanged(&self) -> Result<(), DataError> {
         let state =
-            State::of(&self.file).map_err(|source| DataError::Io { path: self.path.clone(), source })?;
+            State::of(&self.file).map_err(|source| FileError::Io { path: self.path.clone(), source })?;
         if state == self.state { Ok(()) } else { Err(self.changed()) }
     }
 
     fn changed(&self) -> DataError {
-        DataError::Changed { path: self.path.clone() }
+        FileError::Changed { path: self.path.clone() }.into()
     }
 }
 

@@ -11,7 +11,7 @@ use super::batch::Batch;
 use super::column::Column;
 use super::csv::{Header, LabelColumn};
 use super::digests::{FileDigests, Hashes};
-use super::error::DataError;
+use super::error::{DataError, SettingError};
 use super::file::Step;
 use super::fit::Purpose;
 use super::note::Note;
@@ -181,7 +181,7 @@ impl Dataset {
     fn append(&mut self, name: &str, part: Self, wanted: &ModelSignature) -> Result<(), DataError> {
         if u32::try_from(self.rows + part.rows).is_err() {
             let what = format!("`source` and `{name}` have more than {} samples together", u32::MAX);
-            return Err(DataError::InvalidSetting { what });
+            return Err(SettingError::Invalid { what }.into());
         }
         self.rows += part.rows;
         let names =
@@ -194,7 +194,7 @@ impl Dataset {
                 let what = format!(
                     "`{input}` is {source} a sample in `source` and {part} in `{name}`: both have to be alike"
                 );
-                return Err(DataError::InvalidSetting { what });
+                return Err(SettingError::Invalid { what }.into());
             }
         }
         Ok(())

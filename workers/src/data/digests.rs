@@ -2,7 +2,7 @@
 
 use syncline_scheduler::spec::DataSpec;
 
-use super::error::DataError;
+use super::error::{DataError, FileError};
 
 /// BLAKE3 of the files of a data set as they lie on the disk, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,15 +94,16 @@ impl Hashes {
         {
             let files: Vec<&str> = std::iter::once(*first).chain(other.map(|(path, _)| *path)).collect();
             let (files, expected, found) = (files.join(", "), expected.clone(), found.clone());
-            return Err(DataError::Digest { files, expected, found });
+            return Err(FileError::Digest { files, expected, found }.into());
         }
         match *expected == found.all {
             true => Ok(found),
-            false => Err(DataError::Digest {
+            false => Err(FileError::Digest {
                 files: paths.join(", "),
                 expected: expected.clone(),
                 found: found.all,
-            }),
+            }
+            .into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::array::Array;
 use super::contents::{DiskFile, room};
 use super::elements::{Described, Element};
-use super::error::DataError;
+use super::error::{DataError, FileError, FormatError};
 use super::file::{MAX_ELEMENTS, STEP_BYTES, Step, too_large};
 use super::idx::{Idx, Number};
 
@@ -84,7 +84,7 @@ impl DiskArray {
         let needed = u128::from(width * encoding.bytes()) * rows as u128;
         if rows == 0 || width == 0 || u128::from(start) + needed > u128::from(file.bytes()) {
             let reason = format!("an array of shape {sizes:?} does not fit into it");
-            return Err(DataError::Format { path: file.path().to_owned(), reason });
+            return Err(FormatError::Malformed { path: file.path().to_owned(), reason }.into());
         }
         let width_in_file = width as usize;
         Ok(Self {
@@ -193,7 +193,7 @@ impl DiskArray {
         for first in (0..self.rows).step_by(at_once) {
             let rows: Vec<u32> = (first..self.rows.min(first + at_once)).map(|row| row as u32).collect();
             each(self.read(&rows)?)?;
-            step().map_err(|source| DataError::Io { path: self.path().to_owned(), source })?;
+            step().map_err(|source| FileError::Io { path: self.path().to_owned(), source })?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::array::{Array, Numbers};
 use super::contents::DiskFile;
 use super::disk_array::{DiskArray, Encoding, bounded};
-use super::error::DataError;
+use super::error::{DataError, FileError, FormatError, ValueError};
 use super::file::{MAX_ELEMENTS, STEP_BYTES, Step, reserve, too_large};
 
 /// The type of a number in a file.
@@ -61,7 +61,7 @@ impl Described<'_> {
     pub(super) fn numbers(&self) -> Result<usize, DataError> {
         if self.sizes.is_empty() || self.sizes.contains(&0) {
             let reason = format!("array `{}` of shape {:?} has no samples", self.name, self.sizes);
-            return Err(DataError::Format { path: self.path.to_owned(), reason });
+            return Err(FormatError::Malformed { path: self.path.to_owned(), reason }.into());
         }
         let numbers = bounded(self.sizes, MAX_ELEMENTS);
         let numbers = numbers.ok_or_else(|| too_large(self.path, MAX_ELEMENTS, "numbers in one array"))?;
@@ -111,12 +111,13 @@ impl Described<'_> {
         let width = self.sizes.iter().skip(1).product::<usize>().max(1);
         if let Some(at) = numbers.iter().position(|&number| i64::try_from(number).is_err()) {
             let (row, column) = (self.skipped_rows + at / width + 1, at % width + 1);
-            return Err(DataError::NotInteger {
+            return Err(ValueError::NotInteger {
                 path: self.path.to_owned(),
                 row,
                 column,
                 number: numbers[at].to_string(),
-            });
+            }
+            .into());
         }
         Ok(numbers.into_iter().map(u64::cast_signed).collect())
     }
@@ -143,7 +144,7 @@ impl<R: Read> Reader<'_, '_, R> {
             reserve(&mut all, count, self.about.path)?;
             all.extend(bytes.as_chunks().0.iter().map(|bytes| number(*bytes)));
             let path = self.about.path;
-            (self.step)().map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+            (self.step)().map_err(|source| FileError::Io { path: path.to_owned(), source })?;
         }
         match self.about.is_fortran_order {
             true => in_c_order(&all, self.about),
@@ -159,7 +160,7 @@ impl<R: Read> Reader<'_, '_, R> {
             }
             _ => format!("array `{name}`: {error}"),
         };
-        DataError::Format { path: path.to_path_buf(), reason }
+        FormatError::Malformed { path: path.to_path_buf(), reason }.into()
     }
 }
 

@@ -9,7 +9,7 @@ use syncline_rpc::input;
 
 use super::contents::{Contents, DiskFile, room};
 use super::digests::Hashes;
-use super::error::DataError;
+use super::error::{DataError, FileError, FormatError};
 use super::remote;
 
 /// Largest file that is read, and the most that a packed file may unpack to.
@@ -92,9 +92,9 @@ pub(super) fn read(
     hashes: &mut Hashes,
     step: &mut Step<'_>,
 ) -> Result<Contents, DataError> {
-    let failed = |source| DataError::Io { path: path.to_owned(), source };
+    let failed = |source| FileError::Io { path: path.to_owned(), source };
     if let Some(url) = path.to_str().filter(|path| remote::is_url(path)) {
-        return Err(DataError::Remote { url: url.to_owned() });
+        return Err(FileError::Remote { url: url.to_owned() }.into());
     }
     let file = input::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
@@ -161,7 +161,7 @@ fn hash_on_disk(file: &DiskFile, hashes: &mut Hashes, step: &mut Step<'_>) -> Re
         let piece = &mut piece[..(file.bytes() - start).min(STEP_BYTES as u64) as usize];
         file.read_exact_at(piece, start)?;
         hashes.update(piece);
-        step().map_err(|source| DataError::Io { path: file.path().to_owned(), source })?;
+        step().map_err(|source| FileError::Io { path: file.path().to_owned(), source })?;
     }
     hashes.end_file();
     file.check_unchanged()
@@ -205,7 +205,9 @@ fn unpacked(
 fn check_kind(bytes: &[u8], path: &Path, mark: &[u8]) -> Result<(), DataError> {
     let is_known = !mark.is_empty() && bytes.starts_with(mark);
     match foreign(bytes).filter(|_| !is_known) {
-        Some(what) => Err(DataError::Format { path: path.to_owned(), reason: format!("it is {what}") }),
+        Some(what) => {
+            Err(FormatError::Malformed { path: path.to_owned(), reason: format!("it is {what}") }.into())
+        }
         None => Ok(()),
     }
 }
@@ -274,7 +276,7 @@ fn read_bounded(
         step()?;
         Ok(read > 0)
     };
-    while read_piece().map_err(|source| DataError::Io { path: path.to_owned(), source })? {}
+    while read_piece().map_err(|source| FileError::Io { path: path.to_owned(), source })? {}
     match bytes.len() as u64 > limit.left {
         true => Err(limit.exceeded(path)),
         false => Ok(bytes),
@@ -288,12 +290,12 @@ pub(super) fn reserve<T>(numbers: &mut Vec<T>, more: usize, path: &Path) -> Resu
         let megabytes = (more.saturating_mul(size_of::<T>()) >> 20).max(1);
         let reason = format!("this process gets no memory for {megabytes} MB more");
         let source = io::Error::new(io::ErrorKind::OutOfMemory, reason);
-        DataError::Io { path: path.to_owned(), source }
+        FileError::Io { path: path.to_owned(), source }.into()
     })
 }
 
 pub(super) fn too_large(path: &Path, limit: u64, unit: &'static str) -> DataError {
-    DataError::TooLarge { path: PathBuf::from(path), limit, unit }
+    FileError::TooLarge { path: PathBuf::from(path), limit, unit }.into()
 }
 
 #[cfg(test)]

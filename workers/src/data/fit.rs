@@ -8,7 +8,7 @@ use syncline_scheduler::spec::{AxisOrder, ChannelAxis, DataElement, DataSpec};
 
 use super::array::{Array, Numbers, Place};
 use super::block::{Block, BlockData, Normalization};
-use super::error::{DataError, Remedy};
+use super::error::{DataError, FitError, Remedy, SettingError, ValueError};
 use super::signature::{InputSignature, LabelSignature, Target};
 
 /// What an array is for.
@@ -39,21 +39,22 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
             let input = &wanted.name;
             let what =
                 format!("`layout = \"nhwc\"` is for samples of three axes, those of `{input}` are {found:?}");
-            DataError::InvalidSetting { what }
+            SettingError::Invalid { what }
         })?;
         // What the user says of the axes is taken at its word: none of length 1 may stand for another one.
         let same = |(wanted, axis): (&Option<usize>, &usize)| wanted.is_none_or(|wanted| wanted == *axis);
         if wanted.shape.len() == 3 && !wanted.shape.iter().zip(&array.shape).all(same) {
             let fits = common_shape(&wanted.shape, &found).is_some();
-            return Err(DataError::SampleShape {
+            return Err(FitError::SampleShape {
                 input: wanted.name.clone(),
                 model: display_shape(&wanted.shape),
                 data: array.shape.clone(),
                 remedy: if fits { Remedy::NoTranspose } else { Remedy::None },
-            });
+            }
+            .into());
         }
     }
-    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::SampleShape {
+    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| FitError::SampleShape {
         input: wanted.name.clone(),
         model: display_shape(&wanted.shape),
         data: array.shape.clone(),
@@ -70,7 +71,7 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
                             "`scale`, `mean` and `std` must leave every byte of `{}` finite, from 0 to 255",
                             wanted.name
                         );
-                        return Err(DataError::InvalidSetting { what });
+                        return Err(SettingError::Invalid { what }.into());
                     }
                     BlockData::Bytes(bytes, normalizations)
                 }
@@ -97,13 +98,11 @@ fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> 
         && common_shape(&wanted.shape, &array.shape).is_none()
         && common_shape(&wanted.shape, labels).is_some()
     {
-        return Err(DataError::NumberForEachClass {
-            label: wanted.name.clone(),
-            shape: array.shape,
-            classes,
-        });
+        return Err(
+            FitError::NumberForEachClass { label: wanted.name.clone(), shape: array.shape, classes }.into()
+        );
     }
-    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::Shape {
+    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| FitError::Shape {
         reason: format!(
             "labels of shape {:?} do not go with `{}`, which wants {} a sample",
             array.shape,
@@ -147,16 +146,16 @@ fn requested_shape(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
         Some(count) if count == array.width() && only_regroups_axes(&array.shape, &shape) => Ok(shape),
-        Some(count) if count == array.width() => Err(DataError::Shape {
+        Some(count) if count == array.width() => Err(FitError::Shape {
             reason: format!(
                 "sample shape {shape:?} would mix up the numbers of samples of shape {:?}, whose channels may come last: \
                  `layout = \"nhwc\"` transposes them",
                 array.shape
             ),
-        }),
-        _ => Err(DataError::Shape {
+        }.into()),
+        _ => Err(FitError::Shape {
             reason: format!("sample shape {shape:?} does not hold the {} numbers of a sample", array.width()),
-        }),
+        }.into()),
     }
 }
 
@@ -212,14 +211,14 @@ pub(super) fn normalizations(
     let is_last = spec.channel_axis == ChannelAxis::Last;
     if is_last && (spec.layout.is_some() || !spec.augment.is_none()) {
         let what = "`channel_axis = \"last\"` does not go with `layout` and `augment`, whose images have channels first";
-        return Err(DataError::InvalidSetting { what: what.to_owned() });
+        return Err(SettingError::Invalid { what: what.to_owned() }.into());
     }
     let channels = if is_last { shape.last() } else { shape.first() }.copied().unwrap_or(1);
     let count = spec.mean.len().max(spec.std.len()).max(1);
     for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
         if list.len() > 1 && list.len() != channels {
             let what = format!("`{name}` has {} numbers, `{input}` has {channels} channels", list.len());
-            return Err(DataError::InvalidSetting { what });
+            return Err(SettingError::Invalid { what }.into());
         }
     }
     let at = |list: &[f64], channel: usize, default: f64| {
@@ -266,7 +265,7 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
     if normalizations.len() > 1 && !array.is_side_by_side() {
         // A number may be of another channel in each sample that it is part of.
         let what = "several numbers in `mean` or `std` do not go with samples that overlap, or have gaps between them (`stride`)";
-        return Err(DataError::InvalidSetting { what: what.to_owned() });
+        return Err(SettingError::Invalid { what: what.to_owned() }.into());
     }
     let plane = (array.width() / normalizations.len()).max(1);
     let at = |index: usize| normalizations[index / plane % normalizations.len()];
@@ -300,7 +299,7 @@ fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Resul
 
 fn not_finite(array: &Array, index: usize, number: f64, is_scaled: bool) -> DataError {
     let Place { path, row, column } = array.place(index);
-    DataError::NotFinite { path, row, column, number, is_scaled }
+    ValueError::NotFinite { path, row, column, number, is_scaled }.into()
 }
 
 /// All numbers, which have to be 0 or 1.
@@ -312,7 +311,7 @@ fn truths(array: &Array) -> Result<Vec<u8>, DataError> {
     };
     (0..array.numbers.len()).map(truth).collect::<Result<_, _>>().map_err(|(index, number)| {
         let Place { path, row, column } = array.place(index);
-        DataError::NotInteger { path, row, column, number }
+        ValueError::NotInteger { path, row, column, number }.into()
     })
 }
 
@@ -326,7 +325,7 @@ fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataEr
             Err(number) => number.to_string(),
         };
         let Place { path, row, column } = array.place(index);
-        return Err(DataError::NotInteger { path, row, column, number });
+        return Err(ValueError::NotInteger { path, row, column, number }.into());
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
         Numbers::U8(all) => BlockData::U8(all),
@@ -346,7 +345,7 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
         let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
         let Some(found) = array.numbers.whole(index).ok().filter(missing) else { return Ok(()) };
         let (Place { path, row, column }, input) = (array.place(index), wanted.name.clone());
-        Err(DataError::IdOutOfRange { path, row, column, found, input, rows })
+        Err(ValueError::IdOutOfRange { path, row, column, found, input, rows }.into())
     };
     match wanted.rows[..] {
         [] => Ok(()),
@@ -369,7 +368,7 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
             Err(number) => number.to_string(),
         };
         let (Place { path, row, .. }, column) = (array.place(index), array.table_column(index));
-        return Err(DataError::LabelOutOfRange { path, row, column, found, classes: count });
+        return Err(ValueError::LabelOutOfRange { path, row, column, found, classes: count }.into());
     }
     Ok(())
 }
@@ -378,7 +377,7 @@ fn check_probabilities(array: &Array, values: &[f32]) -> Result<(), DataError> {
     let outside = values.iter().enumerate().find(|(_, value)| !(0.0..=1.0).contains(*value));
     outside.map_or(Ok(()), |(index, &value)| {
         let Place { path, row, .. } = array.place(index);
-        Err(DataError::NoProbability { path, row, value })
+        Err(ValueError::NoProbability { path, row, value }.into())
     })
 }
 

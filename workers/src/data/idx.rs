@@ -10,7 +10,7 @@ use super::array::{Array, Numbers};
 use super::array_parts::ArrayPart;
 use super::contents::Contents;
 use super::disk_array::{DiskArray, Encoding, bounded};
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Reads a file of samples and one of labels.
@@ -22,7 +22,7 @@ pub(super) fn read(
     let rows = samples.rows();
     if answers.rows() != rows {
         let reason = format!("{} labels for {rows} samples", answers.rows());
-        return Err(DataError::Format { path: labels.0.to_owned(), reason });
+        return Err(FormatError::Malformed { path: labels.0.to_owned(), reason }.into());
     }
     Ok((samples, answers))
 }
@@ -46,7 +46,9 @@ pub(super) enum Number {
 }
 
 fn read_file(path: &Path, contents: &Contents) -> Result<ArrayPart, DataError> {
-    let format = |reason: &str| DataError::Format { path: path.to_owned(), reason: reason.to_owned() };
+    let format = |reason: &str| {
+        DataError::from(FormatError::Malformed { path: path.to_owned(), reason: reason.to_owned() })
+    };
     let mut from = contents.reader(0);
     let mut start = [0; 4];
     let begun = from.read_exact(&mut start);

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::array::SourceArrays;
 use super::array_parts::{ArrayPart, ArrayParts};
 use super::csv::TableNames;
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::signature::ModelSignature;
 
 /// What the model wants of a file whose arrays `array` reads by their names; others are not looked at.
@@ -15,7 +15,7 @@ pub(super) fn pick(
     wanted: &ModelSignature,
     mut array: impl FnMut(&str) -> Result<ArrayPart, DataError>,
 ) -> Result<SourceArrays, DataError> {
-    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+    let format = |reason: String| DataError::from(FormatError::Malformed { path: path.to_owned(), reason });
     let inputs: Vec<ArrayPart> =
         wanted.inputs.iter().map(|input| array(&input.name)).collect::<Result<_, _>>()?;
     let label = wanted.label.as_ref().map(|label| array(&label.name)).transpose()?;
@@ -33,5 +33,6 @@ pub(super) fn pick(
 pub(super) fn missing<'a>(path: &Path, name: &str, known: impl IntoIterator<Item = &'a str>) -> DataError {
     let mut known: Vec<&str> = known.into_iter().collect();
     known.sort_unstable();
-    DataError::MissingTensor { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
+    FormatError::MissingTensor { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
+        .into()
 }

@@ -14,7 +14,7 @@ use header::{Header, Type};
 use super::array_parts::ArrayPart;
 use super::contents::{Contents, DiskFile};
 use super::elements::{Described, Element};
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::file::{MAX_FILE_BYTES, NPY_MARK, Step, too_large};
 
 /// Longest header that is read; numpy's own are below 200 bytes, and it reads 10,000.
@@ -48,7 +48,7 @@ pub(super) fn read_pair(
     let (samples, answers) = (read_file(samples, step)?, read_file(labels, step)?);
     if answers.rows() != samples.rows() {
         let reason = format!("{} labels for {} samples", answers.rows(), samples.rows());
-        return Err(DataError::Format { path: labels.0.to_owned(), reason });
+        return Err(FormatError::Malformed { path: labels.0.to_owned(), reason }.into());
     }
     Ok((samples, answers))
 }
@@ -68,7 +68,7 @@ pub(super) fn read<R: Read>(
     input: &mut Input<'_, R>,
     step: &mut Step<'_>,
 ) -> Result<ArrayPart, DataError> {
-    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+    let format = |reason: String| DataError::from(FormatError::Malformed { path: path.to_owned(), reason });
     let (text, header_bytes) = header_text(&mut input.from).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => format(format!("array `{name}` ends inside its header")),
         _ => format(format!("array `{name}`: {error}")),
@@ -77,7 +77,12 @@ pub(super) fn read<R: Read>(
         .ok_or_else(|| format(format!("the header of array `{name}` is not one that numpy writes")))?;
     let unsupported = |found: &str| {
         let (path, name) = (path.to_owned(), name.to_owned());
-        DataError::UnsupportedElement { path, name, found: found.to_owned(), remedy: remedy(found) }
+        DataError::from(FormatError::UnsupportedElement {
+            path,
+            name,
+            found: found.to_owned(),
+            remedy: remedy(found),
+        })
     };
     let element = match &header.element {
         Type::Simple(text) => element(text).ok_or_else(|| unsupported(text))?,

@@ -11,7 +11,7 @@ use zip::{CompressionMethod, ZipReadOptions, read::Config, unstable::read::ZipIt
 
 use super::array::SourceArrays;
 use super::contents::Contents;
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::file::{MAX_FILE_BYTES, Step, ZIP_MARK};
 use super::named;
 use super::npy::{self, Input, Stored};
@@ -30,7 +30,7 @@ pub(super) fn read(
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
-    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+    let format = |reason: String| DataError::from(FormatError::Malformed { path: path.to_owned(), reason });
     let damaged = |error: zip::result::ZipError| format(format!("zip: {error}"));
     if !contents.starts_with(ZIP_MARK) {
         return Err(format("it does not begin as numpy.savez writes it; pickles are not read".to_owned()));

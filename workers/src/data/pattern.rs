@@ -7,7 +7,7 @@ use std::path::Path;
 use syncline_autodiff::glob;
 use syncline_scheduler::spec::{DataSpec, Source};
 
-use super::error::DataError;
+use super::error::{DataError, FileError, FormatError, SettingError};
 use super::remote;
 
 /// A file of a source.
@@ -38,7 +38,7 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
                     Some((by, pattern)) if by != pattern => {
                         let what =
                             format!("`{path}` is twice in `{part}`: `{by}` and `{pattern}` both mean it");
-                        return Err(DataError::InvalidSetting { what });
+                        return Err(SettingError::Invalid { what }.into());
                     }
                     _ => continue,
                 }
@@ -49,7 +49,7 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
                     let what = format!(
                         "{both}, of which one means it by `{pattern}`: write a pattern that leaves it out, or list the files"
                     );
-                    return Err(DataError::InvalidSetting { what });
+                    return Err(SettingError::Invalid { what }.into());
                 }
                 None => doubts.push(format!(
                     "{both}: figures of samples that also train, or decide, flatter the model"
@@ -107,7 +107,7 @@ fn pair(samples: &[Named], labels: &mut Vec<Named>) -> Result<(), DataError> {
         let what = format!(
             "no file that `{pattern}` means belongs to `{path}`: `*` stands for `{star}` in none of them"
         );
-        DataError::InvalidSetting { what }
+        SettingError::Invalid { what }
     };
     let sorted = |sample: &Named| {
         let label = labels.iter().find(|label| label.star == sample.star);
@@ -116,7 +116,7 @@ fn pair(samples: &[Named], labels: &mut Vec<Named>) -> Result<(), DataError> {
     let paired = samples.iter().map(sorted).collect::<Result<Vec<_>, _>>()?;
     let left_over = labels.iter().find(|label| samples.iter().all(|sample| sample.star != label.star));
     if let Some(label) = left_over {
-        return Err(alone(label, samples));
+        return Err(alone(label, samples).into());
     }
     *labels = paired;
     Ok(())
@@ -130,14 +130,16 @@ fn is_pattern(path: &str) -> bool {
 /// The files of a folder whose names a pattern means, in the order of the bytes of these, at least one. As for a shell, files whose name
 /// begins with a dot are only meant by a pattern that does.
 fn matching(path: &str) -> Result<Vec<Named>, DataError> {
-    let nothing = |reason: &str| DataError::NoFile { pattern: path.to_owned(), reason: reason.to_owned() };
+    let nothing = |reason: &str| {
+        DataError::from(FormatError::NoFile { pattern: path.to_owned(), reason: reason.to_owned() })
+    };
     let (folder, pattern) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
     if folder.contains('*') {
         return Err(nothing("`*` stands in the name of a file, not of a folder"));
     }
     let begin = &path[..path.len() - pattern.len()];
     let listed = Path::new(if begin.is_empty() { "." } else { begin });
-    let failed = |source| DataError::Io { path: listed.to_owned(), source };
+    let failed = |source| FileError::Io { path: listed.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(listed).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();

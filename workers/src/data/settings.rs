@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use syncline_scheduler::spec::{CsvSource, DataSpec, Source, Split};
 
-use super::error::DataError;
+use super::error::{DataError, FitError, SettingError};
 use super::signature::ModelSignature;
 
 /// Refuses them, before anything is read.
@@ -16,13 +16,13 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         |source: &Source| source.has_named_arrays() || is_table(source) && !spec.inputs.is_empty();
     if wanted.inputs.len() > 1 && !sources().all(gives_all) {
         let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(DataError::TooManyInputs { count: wanted.inputs.len(), names });
+        return Err(FitError::TooManyInputs { count: wanted.inputs.len(), names }.into());
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
     let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
     let wrong_number = |name: &str, what: &str, found: Option<f64>| {
         let what = format!("`{name}` must {what}, not {}", found?);
-        Some(DataError::InvalidSetting { what })
+        Some(DataError::from(SettingError::Invalid { what }))
     };
     let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale.into()]))
         .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
@@ -86,7 +86,7 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         }
         _ => return Ok(()),
     };
-    Err(DataError::InvalidSetting { what })
+    Err(SettingError::Invalid { what }.into())
 }
 
 /// Whether the columns that inputs take go with the model and with each other.
@@ -94,7 +94,7 @@ fn check_inputs(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataErro
     if spec.inputs.is_empty() {
         return Ok(());
     }
-    let invalid = |what: String| Err(DataError::InvalidSetting { what });
+    let invalid = |what: String| Err(SettingError::Invalid { what }.into());
     if !spec.sources().any(|source| matches!(source, Source::Csv(_))) {
         let what = "`inputs` must be left out where no source is `csv`: it names columns of tables, and arrays are found by the names of the inputs";
         return invalid(what.to_owned());
@@ -107,13 +107,13 @@ fn check_inputs(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataErro
     };
     if let Some(unknown) = unknown {
         let what = format!("it names `{unknown}`, and the model has the inputs {}", names());
-        return Err(DataError::UnfitInputs { what });
+        return Err(FitError::UnfitInputs { what }.into());
     }
     let has_columns = |name: &String| spec.inputs.get(name).is_some_and(|columns| !columns.is_empty());
     if let Some(input) = wanted.inputs.iter().find(|input| !has_columns(&input.name)) {
         let what =
             format!("it has no columns for `{}`, and the model has the inputs {}", input.name, names());
-        return Err(DataError::UnfitInputs { what });
+        return Err(FitError::UnfitInputs { what }.into());
     }
     let mut taken = HashMap::new();
     for (input, column) in

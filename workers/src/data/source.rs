@@ -10,7 +10,7 @@ use super::array_parts::ArrayParts;
 use super::contents::Contents;
 use super::csv::{self, InputColumns, LabelColumns, OnDisk, TableCache};
 use super::digests::Hashes;
-use super::error::DataError;
+use super::error::{DataError, SettingError, TableError};
 use super::file::{self, Limit, Step};
 use super::note::Note;
 use super::signature::ModelSignature;
@@ -110,7 +110,7 @@ impl Form<'_> {
             csv::read_names(&files.tables(), &there, self.on_disk(), step)
         };
         let path = path.iter().next().unwrap_or_default().into();
-        names().map_err(|error| DataError::UnknownColumns { path, source: Box::new(error) })
+        names().map_err(|error| TableError::UnknownColumns { path, source: Box::new(error) }.into())
     }
 }
 
@@ -205,7 +205,7 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
     }
     let names = csv::listed(found, SHOWN_CLASSES, |name| format!("`{}`", csv::shown(name.as_bytes())))
         .unwrap_or_default();
-    Err(DataError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes })
+    Err(TableError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes }.into())
 }
 
 impl<'a> SourceFiles<'a> {
@@ -305,7 +305,7 @@ fn joined(
 }
 
 fn no_file() -> DataError {
-    DataError::InvalidSetting { what: "a source must name at least one file".to_owned() }
+    SettingError::Invalid { what: "a source must name at least one file".to_owned() }.into()
 }
 
 /// What the model wants of a source that gives samples for each of its inputs in their order, and a label.

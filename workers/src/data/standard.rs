@@ -6,7 +6,7 @@ use super::block::{BlockData, Normalization};
 use super::column::Column;
 use super::csv::LabelColumn;
 use super::dataset::Dataset;
-use super::error::DataError;
+use super::error::{DataError, SettingError};
 use super::signature::ModelSignature;
 
 /// What the training samples are like: `mean` and `std` of a data set, and what is doubtful about them.
@@ -53,7 +53,7 @@ impl Dataset {
         wanted: &ModelSignature,
         axis: ChannelAxis,
     ) -> Result<Standard, DataError> {
-        let refused = |what: String| DataError::Standardize { what };
+        let refused = |what: String| DataError::from(SettingError::Standardize { what });
         let inputs = wanted.inputs.iter().zip(self.inputs()).enumerate();
         let mut floats = inputs.filter(|(_, (input, _))| input.element == DataElement::F32);
         let Some((place, (input, column))) = floats.next() else {
@@ -72,7 +72,7 @@ impl Dataset {
                 Some(LabelColumn { number, .. }) => format!("column {number}"),
                 None => format!("number {} on the last axis", number + 1),
             };
-            return Err(DataError::StandardizedIds { column, input: input.name.clone(), rows });
+            return Err(SettingError::StandardizedIds { column, input: input.name.clone(), rows }.into());
         }
         if column.like().offset != 0 || column.like().stride != column.width() {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));

@@ -12,7 +12,7 @@ use super::array::SourceArrays;
 use super::array_parts::ArrayPart;
 use super::contents::{Contents, room};
 use super::elements::{Described, Element};
-use super::error::DataError;
+use super::error::{DataError, FormatError};
 use super::file::Step;
 use super::named;
 use super::signature::ModelSignature;
@@ -30,7 +30,7 @@ pub(super) fn read(
     named::pick(path, wanted, |name| {
         let missing = || named::missing(path, name, header.tensors().keys().map(String::as_str));
         let info = header.info(name).ok_or_else(missing)?;
-        let element = element(info.dtype).ok_or_else(|| DataError::UnsupportedElement {
+        let element = element(info.dtype).ok_or_else(|| FormatError::UnsupportedElement {
             path: path.to_owned(),
             name: name.to_owned(),
             found: format!("{:?}", info.dtype),
@@ -51,9 +51,11 @@ pub(super) fn read(
 
 /// What the arrays are and where, counted from the place behind it: all lie in the file, side by side, to its end.
 fn header(path: &Path, contents: &Contents) -> Result<(Metadata, u64), DataError> {
-    let format = |reason: String| DataError::Format {
-        path: path.to_owned(),
-        reason: format!("safetensors: {reason}"),
+    let format = |reason: String| {
+        DataError::from(FormatError::Malformed {
+            path: path.to_owned(),
+            reason: format!("safetensors: {reason}"),
+        })
     };
     let mut from = contents.reader(0);
     let mut length = [0; 8];

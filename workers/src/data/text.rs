@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::array::{Array, Numbers};
-use super::error::DataError;
+use super::error::{DataError, FileError, FormatError, SettingError, ValueError};
 use super::file::{MAX_ELEMENTS, Step, too_large};
 use super::signature::{ModelSignature, Target};
 
@@ -21,24 +21,25 @@ pub(super) fn read(
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<(Array, Array), DataError> {
-    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+    let format = |reason: String| DataError::from(FormatError::Malformed { path: path.to_owned(), reason });
     let text = std::str::from_utf8(bytes)
         .map_err(|error| format(format!("byte {} is not UTF-8", error.valid_up_to() + 1)))?;
     if context == 0 {
-        return Err(DataError::InvalidSetting { what: "`context` must be at least 1, not 0".to_owned() });
+        return Err(SettingError::Invalid { what: "`context` must be at least 1, not 0".to_owned() }.into());
     }
     let context = context as usize;
     let stride = if stride == 0 { context } else { stride as usize };
     let vocabulary = vocabulary(text);
     if let Some(classes) = distinguishable_characters(wanted).filter(|&classes| vocabulary.len() > classes) {
-        return Err(DataError::VocabularyTooLarge {
+        return Err(ValueError::VocabularyTooLarge {
             path: path.to_owned(),
             found: vocabulary.len(),
             classes,
-        });
+        }
+        .into());
     }
     let numbers =
-        encode(text, &vocabulary, step).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        encode(text, &vocabulary, step).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
     let length = numbers.len();
     if length as u64 > MAX_ELEMENTS {
         return Err(too_large(path, MAX_ELEMENTS, "characters"));

@@ -2,7 +2,10 @@
 
 use syncline_runtime::BackendError;
 
-use crate::{data::DataError, export::ExportError};
+use crate::{
+    data::{DataError, FileError, TableError},
+    export::ExportError,
+};
 
 /// Why nothing was predicted.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +58,10 @@ impl PredictError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Data(DataError::Io { .. }) => Some(
+            Self::Data(DataError::File(FileError::Io { .. })) => Some(
                 "the files are read on this machine: name them with --data, or run the command where they are".to_owned(),
             ),
-            Self::Data(DataError::ColumnNames { .. }) => Some(
+            Self::Data(DataError::Table(TableError::ColumnNames { .. })) => Some(
                 "columns are found by their names, in any order: rename them, and leave out what the job's data has not; `--unlabeled` if the label is \
                  missing, `--by-place` to take them in the order of the job's data"
                     .to_owned(),

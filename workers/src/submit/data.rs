@@ -11,7 +11,8 @@ use syncline_scheduler::{
 
 use super::{DataParts, SubmitError, class_split, label_width, model::Model, name_list, paths::absolute};
 use crate::data::{
-    DataError, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target, is_url,
+    DataError, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError, Standard,
+    Target, ValueError, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -86,7 +87,7 @@ pub(super) fn inspect(
 ) -> Result<InspectedData, SubmitError> {
     if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
         let what = "`standardize` computes `mean` and `std`: leave these out, or `standardize`".to_owned();
-        return Err(DataError::InvalidSetting { what }.into());
+        return Err(DataError::from(SettingError::Invalid { what }).into());
     }
     // Workers run in other folders.
     for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
@@ -129,7 +130,7 @@ pub(super) fn inspect(
     if let Some(ignored) = wanted.ignored_label()
         && set.is_all_ignored(&train_rows, ignored)?
     {
-        return Err(DataError::AllIgnored { ignored }.into());
+        return Err(DataError::from(ValueError::AllIgnored { ignored }).into());
     }
     let parts = [("training", &train_rows), ("validation", &validation), ("test", &test)];
     let counted = parts.iter().filter(|(_, rows)| !rows.is_empty());

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::spec::{DataSpec, Source};
 
-use crate::data::{DataError, Dataset, FileDigests, ModelSignature, Remedy};
+use crate::data::{DataError, Dataset, FileDigests, FitError, ModelSignature, Remedy};
 
 /// Opens the data. A table of whose columns the last one alone is the label by default, and whose samples would then not fit, has as
 /// many label columns as the loss wants numbers, if so it fits: `spec` says it then.
@@ -11,7 +11,7 @@ pub(super) fn open(
     wanted: &ModelSignature,
 ) -> Result<(Dataset, FileDigests), DataError> {
     let error = match Dataset::open_hashed(spec, wanted) {
-        Err(error @ DataError::SampleShape { remedy: Remedy::LabelColumns, .. }) => error,
+        Err(error @ DataError::Fit(FitError::SampleShape { remedy: Remedy::LabelColumns, .. })) => error,
         opened => return opened,
     };
     let Some(width) = width(wanted).filter(|width| *width != 1) else { return Err(error) };

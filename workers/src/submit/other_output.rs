@@ -4,7 +4,7 @@ use syncline_autodiff::TrainingGraph;
 use syncline_onnx::ElementType;
 
 use super::{SubmitError, model::Model, training::Training};
-use crate::data::DataError;
+use crate::data::{DataError, FitError};
 
 /// The error of data that do not fit, with the output that they would fit, by `try_as`.
 pub(super) fn name_what_fits(
@@ -13,7 +13,7 @@ pub(super) fn name_what_fits(
     graph: &TrainingGraph,
     try_as: impl Fn(&Training) -> Result<(), SubmitError>,
 ) -> SubmitError {
-    let SubmitError::Data(error @ DataError::Shape { .. }) = error else { return error };
+    let SubmitError::Data(error @ DataError::Fit(FitError::Shape { .. })) = error else { return error };
     let fits = |name: &String| {
         let mut other = training.clone().with(|settings| settings.check = false);
         match &mut other.model {

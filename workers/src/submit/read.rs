@@ -9,13 +9,13 @@ use super::{
     model::ByteSource,
     model_file::{read_model, with_weights_beside},
 };
-use crate::data::{DataError, is_url};
+use crate::data::{DataError, FileError, is_url};
 
 pub(crate) fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
     match bytes {
         ByteSource::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
         ByteSource::File(path) if path.to_str().is_some_and(is_url) => {
-            Err(DataError::Remote { url: path.display().to_string() }.into())
+            Err(DataError::from(FileError::Remote { url: path.display().to_string() }).into())
         }
         ByteSource::File(path) => {
             let unread = |source| SubmitError::Read { path: path.clone(), source };

@@ -181,6 +181,7 @@ mod tests {
     use syncline_runtime::Device;
 
     use super::*;
+    use crate::data::{FileError, ValueError};
 
     #[test]
     fn what_the_core_decides_by_is_called_by_the_codes_that_it_knows() {
@@ -203,7 +204,8 @@ mod tests {
     #[test]
     fn data_that_no_worker_can_use_fails_the_job_and_a_missing_file_the_worker_alone() {
         let path = || PathBuf::from("data.csv");
-        let id = DataError::IdOutOfRange {
+        let of = |error: DataError| WorkerError::from(error);
+        let id = ValueError::IdOutOfRange {
             path: path(),
             row: 1,
             column: 1,
@@ -211,10 +213,10 @@ mod tests {
             input: "ids".into(),
             rows: 20,
         };
-        assert_eq!(WorkerError::from(id).blame(), Blame::Job);
-        let missing = DataError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
-        assert_eq!(WorkerError::from(missing).blame(), Blame::Worker);
-        let other = DataError::Digest { files: "d.csv".into(), expected: "a".into(), found: "b".into() };
-        assert_eq!(WorkerError::from(other).blame(), Blame::Worker);
+        assert_eq!(of(id.into()).blame(), Blame::Job);
+        let missing = FileError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
+        assert_eq!(of(missing.into()).blame(), Blame::Worker);
+        let other = FileError::Digest { files: "d.csv".into(), expected: "a".into(), found: "b".into() };
+        assert_eq!(of(other.into()).blame(), Blame::Worker);
     }
 }

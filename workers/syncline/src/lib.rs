@@ -94,7 +94,10 @@ pub use syncline_workers::{
         FindError, GraphRun, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, TrainedJob,
         Weights,
     },
-    data::{DataError, LabelColumn, Remedy},
+    data::{
+        DataError, FileError, FitError, FormatError, LabelColumn, Remedy, SettingError, TableError,
+        ValueError,
+    },
     export::{ExportError, TrainedModel},
     functions::{
         ArgumentError, CallArguments, CallOptions, Element, Function, IntoArgument, InvalidCall, OnnxModel,

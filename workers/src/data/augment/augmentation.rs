@@ -2,7 +2,13 @@
 
 use syncline_scheduler::spec::{DataElement, DataSpec};
 
-use super::super::{block::Normalization, column::Column, error::DataError, fit, signature::ModelSignature};
+use super::super::{
+    block::Normalization,
+    column::Column,
+    error::{DataError, SettingError},
+    fit,
+    signature::ModelSignature,
+};
 use super::{Channel, Draw, Pass, Rule};
 
 /// A last axis that is longer than this, or than one of the others, is the width.
@@ -40,7 +46,7 @@ impl Augmentation {
                 "labels of shape {:?} would not move with the pixels that they are of",
                 label.shape()
             );
-            return Err(DataError::Augment { what });
+            return Err(SettingError::Augment { what }.into());
         }
         let shorter = height.min(width);
         for (setting, pixels) in [("crop", spec.augment.crop), ("cutout", spec.augment.cutout)] {
@@ -48,7 +54,7 @@ impl Augmentation {
                 let what = format!(
                     "`{setting}` must be below the shorter side of the images, {shorter} pixels, not {pixels}"
                 );
-                return Err(DataError::Augment { what });
+                return Err(SettingError::Augment { what }.into());
             }
         }
         let (padding, square) = (spec.augment.crop as usize, spec.augment.cutout as usize);
@@ -58,7 +64,7 @@ impl Augmentation {
         if !fit::are_finite(&normalizations, &[0.0]) {
             let what =
                 format!("`scale`, `mean` and `std` must leave 0 finite, which is the border of `{name}`");
-            return Err(DataError::InvalidSetting { what });
+            return Err(SettingError::Invalid { what }.into());
         }
         let channel = |channel| {
             let normalization = normalizations[if normalizations.len() == 1 { 0 } else { channel }];
@@ -87,7 +93,7 @@ fn images<'a>(
     inputs: &[Column],
     names: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(usize, [usize; 3]), DataError> {
-    let refused = |what: String| Err(DataError::Augment { what });
+    let refused = |what: String| Err(SettingError::Augment { what }.into());
     let named = inputs.iter().zip(names);
     let mut images =
         named.clone().enumerate().filter_map(|(at, (column, name))| Some((at, name, image_shape(column)?)));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::super::error::DataError;
+use super::super::error::{DataError, TableError};
 use super::fields::Field;
 use super::text::{has_comma, shown};
 
@@ -65,12 +65,14 @@ impl Labels {
             Self::Texts(_) => {}
         }
         let Self::Texts(texts) = self else { return Ok(value) };
-        let refused = |what: String| DataError::UnfitLabel {
-            path: path.to_owned(),
-            line: field.line,
-            column: field.column,
-            text: shown(field.text),
-            what,
+        let refused = |what: String| {
+            DataError::from(TableError::UnfitLabel {
+                path: path.to_owned(),
+                line: field.line,
+                column: field.column,
+                text: shown(field.text),
+                what,
+            })
         };
         if field.text.is_empty() {
             return Err(refused("is empty, and the others are strings".to_owned()));

@@ -5,7 +5,7 @@ use std::path::Path;
 use syncline_scheduler::spec::Separator;
 
 use super::super::array_parts::ArrayParts;
-use super::super::error::DataError;
+use super::super::error::{DataError, FormatError};
 use super::fields::Fields;
 use super::header::{First, Header};
 use super::input_columns::{self, InputColumns};
@@ -88,7 +88,8 @@ impl Columns {
         inputs: &[InputColumns<'_>],
         like: Option<&Header>,
     ) -> Result<Self, DataError> {
-        let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+        let format =
+            |reason: String| DataError::from(FormatError::Malformed { path: path.to_owned(), reason });
         let (label_count, names) = match wanted {
             LabelColumns::Last(count) => (count as usize, [].as_slice()),
             LabelColumns::Named(names) => (names.len(), names),

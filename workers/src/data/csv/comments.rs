@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, FormatError};
 use super::columns::LabelColumns;
 use super::fields::Fields;
 use super::header::First;
@@ -39,7 +39,7 @@ pub(super) fn pass_over(
             "line {line} begins with `#` and has {columns} columns, as the samples have: write it without the `#` if it names them, or set \
              `skip_lines = {line}` if it is a comment"
         );
-        return Err(DataError::Format { path: path.to_owned(), reason });
+        return Err(FormatError::Malformed { path: path.to_owned(), reason }.into());
     }
     Ok(())
 }

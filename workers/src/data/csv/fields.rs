@@ -5,7 +5,7 @@ use std::path::Path;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use syncline_scheduler::spec::Separator;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, FormatError};
 
 /// A number is shorter, and so is the name of a column.
 pub(super) const MAX_FIELD_BYTES: usize = 4096;
@@ -159,7 +159,7 @@ impl<'a> Cutter<'a> {
 
     fn format(&self, reason: String) -> DataError {
         let reason = format!("line {}, column {}: {reason}", self.line, self.column);
-        DataError::Format { path: self.path.to_owned(), reason }
+        FormatError::Malformed { path: self.path.to_owned(), reason }.into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, SettingError, TableError};
 use super::columns::{LabelColumns, Place, other_separator, separator_before};
 use super::fields::{Field, Fields};
 use super::input_columns::InputColumns;
@@ -81,11 +81,11 @@ impl First {
         for name in names {
             let column = self.column_of(name, start, separator).map_err(|what| {
                 let what = format!("`label_names`: {} {what}", path.display());
-                DataError::InvalidSetting { what }
+                SettingError::Invalid { what }
             })?;
             if labels.contains(&column) {
                 let what = format!("`label_names` must name each column once, not `{name}` twice");
-                return Err(DataError::InvalidSetting { what });
+                return Err(SettingError::Invalid { what }.into());
             }
             labels.push(column);
         }
@@ -188,7 +188,7 @@ impl Header {
         let column = |name: &String| first.column_of(name, start, separator);
         self.labels.iter().map(column).collect::<Result<_, _>>().map_err(|what| {
             let (path, training) = (path.to_owned(), self.path.clone());
-            DataError::ColumnNames { path, training, what: format!("it {what}") }
+            TableError::ColumnNames { path, training, what: format!("it {what}") }.into()
         })
     }
 
@@ -204,7 +204,7 @@ impl Header {
         let differ = |what: String| {
             let (path, training) = (path.to_owned(), self.path.clone());
             let what = what + if are_damaged(&first.names) { NOT_UTF8 } else { "" };
-            DataError::ColumnNames { path, training, what }
+            DataError::from(TableError::ColumnNames { path, training, what })
         };
         let held = |place: Place| match place {
             Place::Label(_) if !is_labeled => Place::Ignored,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, TableError};
 use super::columns::{LabelColumns, Place};
 use super::header::{First, Header};
 
@@ -33,9 +33,11 @@ pub(super) fn places(
     };
     let mut places = vec![Place::Ignored; count];
     labels.iter().enumerate().for_each(|(number, &column)| places[column] = Place::Label(number));
-    let refused = |input: &str, name: &str, what: &str| DataError::InputColumns {
-        path: path.to_owned(),
-        what: format!("`{input}` takes `{name}`, {what}"),
+    let refused = |input: &str, name: &str, what: &str| {
+        DataError::from(TableError::InputColumns {
+            path: path.to_owned(),
+            what: format!("`{input}` takes `{name}`, {what}"),
+        })
     };
     let taken = inputs.iter().flat_map(|one| one.columns.iter().map(|name| (one.input, name)));
     for (number, (input, name)) in taken.enumerate() {

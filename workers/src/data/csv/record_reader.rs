@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, TableError};
 use super::super::file::reserve;
 use super::classes::Labels;
 use super::columns::{Columns, Place};
@@ -64,7 +64,7 @@ impl RecordReader {
                 // Where a separator is missing or too many, no field is what its column says.
                 return match refusal {
                     _ if found != expected => {
-                        Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected })
+                        Err(TableError::ColumnCount { path: path.to_owned(), line, found, expected }.into())
                     }
                     Some(error) => Err(error),
                     None => Ok(true),
@@ -82,15 +82,15 @@ fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataEr
     let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
     let name = name_shown(name);
     match has_comma(field.text) {
-        true => DataError::Comma { path, line, column, name, text },
-        false => DataError::NotANumber { path, line, column, name, text },
+        true => TableError::Comma { path, line, column, name, text }.into(),
+        false => TableError::NotANumber { path, line, column, name, text }.into(),
     }
 }
 
 /// The same of a number.
 fn beyond_float64(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
     let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
-    DataError::BeyondFloat64 { path, line, column, name: name_shown(name), text }
+    TableError::BeyondFloat64 { path, line, column, name: name_shown(name), text }.into()
 }
 
 fn name_shown(name: Option<&String>) -> Option<String> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, TableError};
 use super::comments;
 use super::fields::{Field, Fields};
 use super::text::{has_comma, number};
@@ -42,10 +42,11 @@ pub(super) fn find(path: &Path, bytes: &[u8], skip_lines: u32) -> Result<Separat
     let is_equal = |other: &&Reading| !best.is_better(other) && other.separator != best.separator;
     match candidates.iter().copied().find(is_equal) {
         // Without any number it is a header alone, or texts, of which the reader says what is wrong.
-        Some(other) if best.numbers > 0 => Err(DataError::UnclearSeparator {
+        Some(other) if best.numbers > 0 => Err(TableError::UnclearSeparator {
             path: path.to_owned(),
             separators: [best.separator, other.separator].map(Separator::plural),
-        }),
+        }
+        .into()),
         _ => Ok(best.separator),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, FileError};
 use super::fields::{Cutter, Field, MAX_FIELD_BYTES};
 use super::text_reader::TextReader;
 
@@ -67,7 +67,7 @@ impl<'a> FieldStream<'a> {
 
     fn read_piece(&mut self) -> Result<(), DataError> {
         let read = self.reader.by_ref().take(PIECE_BYTES).read_to_end(&mut self.piece);
-        let count = read.map_err(|source| DataError::Io { path: self.cutter.path.to_owned(), source })?;
+        let count = read.map_err(|source| FileError::Io { path: self.cutter.path.to_owned(), source })?;
         self.is_last = (count as u64) < PIECE_BYTES;
         Ok(())
     }

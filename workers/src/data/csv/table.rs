@@ -7,7 +7,7 @@ use syncline_scheduler::spec::Separator;
 
 use super::super::array::{Array, Numbers, Origin};
 use super::super::array_parts::ArrayParts;
-use super::super::error::DataError;
+use super::super::error::{DataError, FileError, FormatError, TableError};
 use super::super::file::{STEP_BYTES, Step, too_large};
 use super::classes::{ClassNames, Labels};
 use super::columns::{Columns, LabelColumns};
@@ -172,7 +172,7 @@ pub(in crate::data) fn read(
         if counts(&more.columns) != counts(columns) {
             let (path, line) = (file.path.to_owned(), more.line);
             let (found, expected) = (more.columns.places.len(), columns.places.len());
-            return Err(DataError::ColumnCount { path, line, found, expected });
+            return Err(TableError::ColumnCount { path, line, found, expected }.into());
         }
         table.files.push((file, more));
     }
@@ -252,12 +252,12 @@ impl Table<'_> {
                     return Err(too_large(file.path, u32::MAX.into(), "samples"));
                 }
                 if all_rows.is_multiple_of(STEP_ROWS) {
-                    step().map_err(|source| DataError::Io { path: file.path.to_owned(), source })?;
+                    step().map_err(|source| FileError::Io { path: file.path.to_owned(), source })?;
                 }
             }
             if all_rows == rows_before {
                 let (path, reason) = (file.path.to_owned(), "it has no samples".to_owned());
-                return Err(DataError::Format { path, reason });
+                return Err(FormatError::Malformed { path, reason }.into());
             }
             rows.push((all_rows - rows_before) as usize);
             bytes_before += file.contents.bytes();

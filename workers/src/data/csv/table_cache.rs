@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use syncline_rpc::folder;
 use tracing::warn;
 
-use super::super::error::DataError;
+use super::super::error::{DataError, FileError};
 use super::super::file::Step;
 use lock::{hold, is_at, locked};
 use removal::{UNUSED_BYTES, bytes_in};
@@ -50,7 +50,7 @@ type Look<'a> = dyn FnMut() -> Result<(), DataError> + 'a;
 
 /// `table`: what is read when the step is done.
 fn look<'a>(table: &'a Path, step: &'a mut Step<'_>) -> impl FnMut() -> Result<(), DataError> {
-    move || step().map_err(|source| DataError::Io { path: table.to_owned(), source })
+    move || step().map_err(|source| FileError::Io { path: table.to_owned(), source }.into())
 }
 
 impl TableCache {
@@ -61,7 +61,7 @@ impl TableCache {
     /// That of this user. `table`: who needs it.
     pub(in crate::data) fn of_user(table: &Path) -> Result<Self, DataError> {
         let cache = syncline_kit::cache_dir().map(|cache| Self::at(&cache.join("tables")));
-        cache.ok_or_else(|| DataError::NoCache { path: table.to_owned() })
+        cache.ok_or_else(|| FileError::NoCache { path: table.to_owned() }.into())
     }
 
     /// Where it is noted which files were looked through.

@@ -8,7 +8,7 @@ use syncline_rpc::input;
 use syncline_scheduler::spec::Separator;
 
 use super::super::contents::Contents;
-use super::super::error::DataError;
+use super::super::error::{DataError, FileError};
 use super::super::file::{self, Step, too_large};
 use super::classes::Labels;
 use super::columns::{Columns, Place};
@@ -54,7 +54,7 @@ impl<'a> File<'a> {
         }
         let (mut head, text) = (Vec::new(), TextReader::new(self.path, self.contents, 0)?);
         let read = text.take(HEAD_BYTES + 1).read_to_end(&mut head);
-        read.map_err(|source| DataError::Io { path: self.path.to_owned(), source })?;
+        read.map_err(|source| FileError::Io { path: self.path.to_owned(), source })?;
         if head.len() as u64 > HEAD_BYTES {
             head.truncate(HEAD_BYTES as usize);
             let last = head.iter().rposition(|&byte| byte == b'\n');
@@ -70,11 +70,12 @@ impl<'a> File<'a> {
         let found = file::digest(file, step)?;
         match found == self.digest {
             true => Ok(()),
-            false => Err(DataError::Digest {
+            false => Err(FileError::Digest {
                 files: self.path.display().to_string(),
                 expected: self.digest.to_owned(),
                 found,
-            }),
+            }
+            .into()),
         }
     }
 

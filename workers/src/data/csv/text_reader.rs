@@ -6,7 +6,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 
 use super::super::contents::{Contents, ContentsReader};
-use super::super::error::DataError;
+use super::super::error::{DataError, FileError};
 use super::super::file::is_packed;
 
 /// Packed bytes that are read at a time.
@@ -27,7 +27,7 @@ impl<'a> TextReader<'a> {
         let packed = BufReader::with_capacity(PACKED_BYTES, contents.reader(0));
         let mut text = MultiGzDecoder::new(packed);
         let passed_over = io::copy(&mut text.by_ref().take(start), &mut io::sink());
-        passed_over.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        passed_over.map_err(|source| FileError::Io { path: path.to_owned(), source })?;
         Ok(Self::Packed(Box::new(text)))
     }
 

@@ -181,7 +181,7 @@ fn names_are_not_found_where_the_data_of_the_job_is_gone_or_another() {
         (open_other(files, &[], false, gone).unwrap_err(), "E330"),
         (open_other(files, &[], false, other).unwrap_err(), "E331"),
     ] {
-        let DataError::UnknownColumns { path, source } = &error else { panic!("{error}") };
+        let DataError::Table(TableError::UnknownColumns { path, source }) = &error else { panic!("{error}") };
         assert_eq!((error.code(), source.code()), ("E581", cause));
         assert!(path.ends_with("other.csv"), "{error}");
     }

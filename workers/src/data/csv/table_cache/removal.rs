@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::super::super::error::DataError;
+use super::super::super::error::{DataError, FileError};
 use super::lock::{is_at, open_lock};
 use super::{LOCK, SAMPLES, TableCache};
 
@@ -30,7 +30,7 @@ impl TableCache {
     }
 
     pub(super) fn no_room(&self, table: &Path, needed_bytes: u64) -> DataError {
-        DataError::NoRoom { path: table.to_owned(), folder: self.folder.clone(), needed_bytes }
+        FileError::NoRoom { path: table.to_owned(), folder: self.folder.clone(), needed_bytes }.into()
     }
 
     /// What is said where a file or folder of the cache fails. `needed_bytes`: of the table, as far as is known; 0 before anything was written.
@@ -45,7 +45,7 @@ impl TableCache {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded if needed_bytes > 0 => {
                 self.no_room(table, needed_bytes)
             }
-            _ => DataError::TableCache { path: table.to_owned(), place: place.to_owned(), source },
+            _ => FileError::TableCache { path: table.to_owned(), place: place.to_owned(), source }.into(),
         }
     }
 

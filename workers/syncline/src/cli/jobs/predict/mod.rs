@@ -16,7 +16,7 @@ use syncline_scheduler::{ids::JobId, spec::DataSpec};
 use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
-    data::{DataError, MAX_FILE_BYTES},
+    data::{FileError, MAX_FILE_BYTES},
     predict::{PredictError, PredictOptions, Predicted, Predictor, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
@@ -185,13 +185,8 @@ fn is_stdin(file: &Path) -> bool {
 /// All of the standard input, or one byte more than a file may have, which is refused as that of a file is.
 fn read_stdin() -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let cannot_read = |source| DataError::Io { path: STDIN.into(), source };
-    io::stdin()
-        .lock()
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(cannot_read)
-        .map_err(PredictError::from)?;
+    let cannot_read = |source| PredictError::Data(FileError::Io { path: STDIN.into(), source }.into());
+    io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     Ok(bytes)
 }
 
