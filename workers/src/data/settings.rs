@@ -19,20 +19,7 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         return Err(FitError::TooManyInputs { count: wanted.inputs.len(), names }.into());
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
-    let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
-    let wrong_number = |name: &str, what: &str, found: Option<f64>| {
-        let what = format!("`{name}` must {what}, not {}", found?);
-        Some(DataError::from(SettingError::Invalid { what }))
-    };
-    let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale.into()]))
-        .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
-        .or_else(|| wrong_number("std", "hold finite numbers", no_number(&spec.std)))
-        .or_else(|| {
-            wrong_number("std", "be above 0", spec.std.iter().copied().find(|&number| number <= 0.0))
-        });
-    if let Some(error) = wrong_number {
-        return Err(error);
-    }
+    check_numbers(spec)?;
     let label_twice = |source: &Source| {
         matches!(source, Source::Csv(CsvSource { label_columns, label_names, .. })
             if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
@@ -87,6 +74,24 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         _ => return Ok(()),
     };
     Err(SettingError::Invalid { what }.into())
+}
+
+/// Whether samples can be scaled by the numbers that are to do it.
+fn check_numbers(spec: &DataSpec) -> Result<(), SettingError> {
+    let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
+    let not_above_0 = spec.std.iter().copied().find(|&number| number <= 0.0);
+    let numbers = [
+        ("scale", "be a finite number", no_number(&[spec.scale.into()])),
+        ("mean", "hold finite numbers", no_number(&spec.mean)),
+        ("std", "hold finite numbers", no_number(&spec.std)),
+        ("std", "be above 0", not_above_0),
+    ];
+    for (name, must, found) in numbers {
+        if let Some(found) = found {
+            return Err(SettingError::Invalid { what: format!("`{name}` must {must}, not {found}") });
+        }
+    }
+    Ok(())
 }
 
 /// Whether the columns that inputs take go with the model and with each other.

@@ -11,8 +11,8 @@ use syncline_scheduler::{
 
 use super::{DataParts, SubmitError, class_split, label_width, model::Model, name_list, paths::absolute};
 use crate::data::{
-    DataError, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError, Standard,
-    Target, ValueError, is_url,
+    DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError,
+    Standard, Target, ValueError, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -112,20 +112,7 @@ pub(super) fn inspect(
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed)?;
     let mut warnings: Vec<String> = header_of_numbers(set.header_of_numbers()).into_iter().collect();
     if spec.standardize {
-        let Standard { mean, std, constant, rounded, differs_along_last } =
-            set.standard(&train_rows, wanted, spec.channel_axis)?;
-        (spec.mean, spec.std) = (mean, std);
-        let name = |channel: usize| {
-            let input = wanted.inputs.iter().position(|input| input.element == DataElement::F32)?;
-            let is_flat = set.input_shapes().nth(input).is_some_and(|shape| shape.len() == 1);
-            set.input_column(input, channel).filter(|_| is_flat)?.name.as_deref()
-        };
-        let numbers_of = |channels: &[usize]| -> Vec<String> {
-            channels.iter().map(|&channel| channel_in_words(channel, name(channel))).collect()
-        };
-        warnings.extend(constant_channels(&numbers_of(&constant)));
-        warnings.extend(rounded_channels(&numbers_of(&rounded)));
-        warnings.extend(differs_along_last.map(|shape| uneven_channels(&shape)));
+        warnings.extend(standardize(&mut spec, &set, &train_rows, wanted)?);
     }
     if let Some(ignored) = wanted.ignored_label()
         && set.is_all_ignored(&train_rows, ignored)?
@@ -160,20 +147,49 @@ pub(super) fn inspect(
     };
     let of_training = counted.into_iter().find(|(part, _)| *part == "training");
     let train_labels = of_training.map(|(_, labels)| labels).unwrap_or_default();
-    let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
-    let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| {
-        let rows: Vec<Option<u64>> = input.rows.iter().map(|rows| rows.map(|rows| rows as u64)).collect();
-        let (rows, column_rows) = match rows[..] {
-            _ if input.element == DataElement::F32 => (None, Vec::new()),
-            [all] => (all, Vec::new()),
-            _ => (None, rows),
-        };
-        let (name, element, shape) = (input.name.clone(), input.element, sizes(shape));
-        DataInput { name, element, shape, rows, column_rows, row_group: None }
-    });
+    let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| data_input(input, shape));
     let inputs = inputs.collect();
     let label_shape = set.label_shape().map(sizes).unwrap_or_default();
     Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, train_label_means, warnings })
+}
+
+/// Has the spec say the mean and the deviation of the training samples. What is doubtful about them.
+fn standardize(
+    spec: &mut DataSpec,
+    set: &Dataset,
+    train_rows: &[u32],
+    wanted: &ModelSignature,
+) -> Result<Vec<String>, DataError> {
+    let Standard { mean, std, constant, rounded, differs_along_last } =
+        set.standard(train_rows, wanted, spec.channel_axis)?;
+    (spec.mean, spec.std) = (mean, std);
+    let name = |channel: usize| {
+        let input = wanted.inputs.iter().position(|input| input.element == DataElement::F32)?;
+        let is_flat = set.input_shapes().nth(input).is_some_and(|shape| shape.len() == 1);
+        set.input_column(input, channel).filter(|_| is_flat)?.name.as_deref()
+    };
+    let numbers_of = |channels: &[usize]| -> Vec<String> {
+        channels.iter().map(|&channel| channel_in_words(channel, name(channel))).collect()
+    };
+    let uneven = differs_along_last.map(|shape| uneven_channels(&shape));
+    let doubts = [constant_channels(&numbers_of(&constant)), rounded_channels(&numbers_of(&rounded)), uneven];
+    Ok(doubts.into_iter().flatten().collect())
+}
+
+/// An input as the engine is told of it. `shape`: of its samples.
+fn data_input(input: &InputSignature, shape: &[usize]) -> DataInput {
+    let rows: Vec<Option<u64>> = input.rows.iter().map(|rows| rows.map(|rows| rows as u64)).collect();
+    let (rows, column_rows) = match rows[..] {
+        _ if input.element == DataElement::F32 => (None, Vec::new()),
+        [all] => (all, Vec::new()),
+        _ => (None, rows),
+    };
+    let (name, element, shape) = (input.name.clone(), input.element, sizes(shape));
+    DataInput { name, element, shape, rows, column_rows, row_group: None }
+}
+
+fn sizes(shape: &[usize]) -> Vec<u32> {
+    shape.iter().map(|&size| size as u32).collect()
 }
 
 /// A header that looks like a sample, which is not trained on then.

@@ -16,7 +16,7 @@ use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Iterated, Outcome},
     graph::TaskId,
-    ids::Incarnation,
+    ids::{Incarnation, RunId},
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
 };
@@ -114,27 +114,16 @@ impl JobRun {
         let watch = PieceWatch { cancel_token: cancel_token.clone(), timer: timer.clone() };
         let mut replicas =
             Replicas::new(runtime, &graph, &exec, cut, &params, draws)?.watched_by(watch.clone());
-        let elements = train.model.layout.elements().unwrap_or(0);
-        let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
-        let transport = context.transport;
         let options = ClientOptions {
             retry_limit: SHARD_TIMEOUT,
-            transport,
+            transport: context.transport,
             in_place: rows.is_none(),
             // Of several replicas each has its own, and what is pushed is their sum.
             offers_gradients: replicas.is_one(),
             ..ClientOptions::default()
         };
-        let connect =
-            || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
-        let mut shards = timer.waiting(connect)?;
-        let trained = train.model.layout.trained_elements();
-        match Codec::of(train.compression) {
-            Some(codec) => shards.compress_pushes(codec, trained),
-            None => shards.compress_if_faster(trained),
-        }
-        shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
-        shards.set_tables(&train.model.layout);
+        let connect = || connect(context, &key.run, &train, &addresses, options, cancel_token);
+        let shards = timer.waiting(connect)?;
         let mut pages = SharedPages::new(&context.runtime, context.exec.device);
         if let Some(area) = shards.gradient_area()
             && pages.take_gradients(&area)
@@ -142,6 +131,7 @@ impl JobRun {
             replicas.write_into(area, &params)?;
         }
         let data = DataLoader::open(&train, context.max_batch, &watch)?;
+        let elements = train.model.layout.elements().unwrap_or(0);
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
@@ -337,6 +327,29 @@ impl JobRun {
         }
         Ok(Outcome::Iterated(report))
     }
+}
+
+/// Connects to the shards of a job, and agrees with them on how its values travel.
+fn connect(
+    context: &WorkerContext,
+    run: &RunId,
+    train: &TrainSpec,
+    addresses: &Addresses,
+    options: ClientOptions,
+    cancel_token: CancelToken,
+) -> Result<ShardSet, PsError> {
+    let elements = train.model.layout.elements().unwrap_or(0);
+    let at = SessionKey { run: run.clone(), incarnation: context.incarnation };
+    let token = context.token.clone();
+    let mut shards = ShardSet::connect_with(addresses, token, at, elements, options, cancel_token)?;
+    let trained = train.model.layout.trained_elements();
+    match Codec::of(train.compression) {
+        Some(codec) => shards.compress_pushes(codec, trained),
+        None => shards.compress_if_faster(trained),
+    }
+    shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
+    shards.set_tables(&train.model.layout);
+    Ok(shards)
 }
 
 /// Pushes of others that changed the parameters between a pull and its own push, which is among `pushed`. What joins a round, as a
