@@ -6,6 +6,7 @@ mod client;
 mod codec;
 mod connection;
 mod dialer;
+mod engine_fault;
 mod engine_link;
 pub mod folder;
 mod greeters;
@@ -13,6 +14,7 @@ mod guarded;
 mod handshake;
 pub mod hello;
 pub mod input;
+mod job_stream;
 mod leader_hint;
 pub mod memory_files;
 mod outage_logger;
@@ -30,16 +32,17 @@ mod worker;
 pub use addresses::{EngineAddresses, InvalidAddress, is_of_every_machine};
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,
-    EngineFault, InactiveReason, InvalidCursor, JobFields, JobRecord, JobStream, ListedJobs, StreamCursor,
-    StreamEntry, WorkerFields,
+    JobFields, JobRecord, ListedJobs, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{
     GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard, refuse_ourselves,
 };
+pub use engine_fault::{EngineFault, InactiveReason};
 pub use engine_link::EngineLink;
 pub use greeters::MAX_GREETING;
 pub use guarded::{Guarded, describe};
+pub use job_stream::{InvalidCursor, JobStream, StreamCursor, StreamEntry};
 pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
