@@ -2,9 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use syncline_ps::PsError;
 use syncline_rpc::{
-    EngineFault, ShardFault,
+    EngineFault,
     status::{Entry, JobPhase, JobStatus},
 };
 use syncline_scheduler::{ids::EngineEpoch, spec::Metric};
@@ -19,7 +18,9 @@ use super::{
     measure::{evaluated, newest_training_loss, of_job, training_loss_after},
     outcome::{Outcome, reason, stop_reason},
     plan::{Plan, Trial},
+    seen::{Fate, Seen},
     trials::in_words,
+    trouble::Trouble,
 };
 use crate::cli::{CliError, Failure, describe, figure_in_words};
 
@@ -27,116 +28,6 @@ use crate::cli::{CliError, Failure, describe, figure_in_words};
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// So much longer than [`POLL_INTERVAL`] a pause is only where this process was not awake, as with the lid closed.
 const ASLEEP: Duration = Duration::from_secs(60);
-
-/// A trial as far as it is known.
-#[derive(Debug, Clone, Default)]
-struct Seen {
-    /// As of the last look; `None`: it was not submitted, or is gone.
-    job: Option<JobStatus>,
-    /// The engine that led before that look, or since.
-    by: Option<EngineEpoch>,
-    /// Whether this process has slept since that look.
-    slept: bool,
-    /// Whether somebody has deleted it meanwhile, or may have: it is not submitted again.
-    is_gone: bool,
-    /// Whether it is over, its last weights are kept, or lost, and everything is known that it has come to.
-    is_measured: bool,
-    contestant: Contestant,
-    training_loss: Option<f64>,
-}
-
-impl Seen {
-    /// One that was not submitted yet.
-    fn untried(plan: &Plan) -> Self {
-        let rungs = plan.halving.as_ref().map_or(0, |halving| halving.rungs.len());
-        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true, is_out: false };
-        Self { contestant, ..Self::default() }
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.job.is_none() && !self.is_gone
-    }
-
-    /// Whether it takes one of the places; one that rests leaves it to others.
-    fn is_training(&self) -> bool {
-        use JobPhase::{Canceling, Opening, Queued, Running};
-        self.job.as_ref().is_some_and(|job| matches!(job.state, Queued | Opening | Running | Canceling))
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_gone || self.is_measured
-    }
-}
-
-/// What became of a trial that the engine does not know any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Deleted,
-    /// By Redis; it is trained once more.
-    Lost,
-    /// One of the two while this process slept.
-    DeletedOrLost,
-}
-
-impl Fate {
-    /// An engine that leads writes again what Redis loses of a trial that goes on: where the one leads that led at the last look,
-    /// somebody has deleted the trial. Another one knows what Redis had kept; whoever slept cannot tell, and trains nothing that
-    /// somebody may have deleted.
-    fn of(last: &Seen, leads: Option<EngineEpoch>) -> Self {
-        match leads.is_some() && leads == last.by {
-            true => Self::Deleted,
-            false if last.slept => Self::DeletedOrLost,
-            false => Self::Lost,
-        }
-    }
-}
-
-/// Why a round came to nothing.
-enum Trouble {
-    /// The cluster is away, or Redis: the next round may succeed.
-    Passing(Failure),
-    Final(Failure),
-}
-
-impl Trouble {
-    /// For whoever does not try again.
-    fn into_failure(self) -> Failure {
-        let (Self::Passing(failure) | Self::Final(failure)) = self;
-        failure
-    }
-}
-
-impl<E: Into<Failure>> From<E> for Trouble
-where
-    E: MayPass,
-{
-    fn from(error: E) -> Self {
-        if error.may_pass() { Self::Passing(error.into()) } else { Self::Final(error.into()) }
-    }
-}
-
-/// Whether the same may succeed later.
-trait MayPass {
-    fn may_pass(&self) -> bool;
-}
-
-impl MayPass for ClientError {
-    fn may_pass(&self) -> bool {
-        self.is_passing()
-    }
-}
-
-impl MayPass for SubmitError {
-    fn may_pass(&self) -> bool {
-        match self {
-            Self::Engine(error) => error.is_passing(),
-            Self::Upload(error) => {
-                error.is_away() || matches!(error, PsError::Refused { fault: ShardFault::Io { .. } })
-            }
-            _ => false,
-        }
-    }
-}
 
 fn values<T>(entries: Vec<Entry<T>>) -> Vec<T> {
     entries.into_iter().map(|entry| entry.value).collect()
@@ -436,36 +327,5 @@ impl<'a> Conduct<'a> {
             Outcome::of(id, values, seen.job.clone(), seen.training_loss, self.plan.metric)
         };
         self.plan.trials.iter().zip(&self.seen).map(outcome).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trial_that_somebody_may_have_deleted_is_not_trained_once_more() {
-        let (same, other) = (Some(EngineEpoch(7)), Some(EngineEpoch(8)));
-        #[rustfmt::skip]
-        let cases = [
-            (false, same,  Fate::Deleted),
-            (false, other, Fate::Lost),
-            (false, None,  Fate::Lost),
-            (true,  same,  Fate::Deleted),
-            (true,  other, Fate::DeletedOrLost),
-        ];
-        for (slept, leads, fate) in cases {
-            let last = Seen { by: same, slept, ..Seen::default() };
-            assert_eq!(Fate::of(&last, leads), fate, "{slept} {leads:?}");
-        }
-    }
-
-    #[test]
-    fn an_upload_is_tried_again_where_a_shard_is_away_or_its_disk_full() {
-        let (what, digest, cause) = ("cannot write".to_owned(), "d".to_owned(), "no space left".to_owned());
-        let may_pass = |fault| SubmitError::Upload(PsError::Refused { fault }).may_pass();
-        assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }));
-        assert!(may_pass(ShardFault::SecondAway { digest, cause }));
-        assert!(!may_pass(ShardFault::Invalid { what }));
     }
 }

@@ -1,0 +1,68 @@
+//! What keeps a sweep from going on, and whether it may pass.
+
+use syncline_ps::PsError;
+use syncline_rpc::ShardFault;
+use syncline_workers::{client::ClientError, submit::SubmitError};
+
+use crate::cli::Failure;
+
+/// Why a round came to nothing.
+pub(super) enum Trouble {
+    /// The cluster is away, or Redis: the next round may succeed.
+    Passing(Failure),
+    Final(Failure),
+}
+
+impl Trouble {
+    /// For whoever does not try again.
+    pub(super) fn into_failure(self) -> Failure {
+        let (Self::Passing(failure) | Self::Final(failure)) = self;
+        failure
+    }
+}
+
+impl<E: Into<Failure>> From<E> for Trouble
+where
+    E: MayPass,
+{
+    fn from(error: E) -> Self {
+        if error.may_pass() { Self::Passing(error.into()) } else { Self::Final(error.into()) }
+    }
+}
+
+/// Whether the same may succeed later.
+pub(super) trait MayPass {
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for ClientError {
+    fn may_pass(&self) -> bool {
+        self.is_passing()
+    }
+}
+
+impl MayPass for SubmitError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_passing(),
+            Self::Upload(error) => {
+                error.is_away() || matches!(error, PsError::Refused { fault: ShardFault::Io { .. } })
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_is_tried_again_where_a_shard_is_away_or_its_disk_full() {
+        let (what, digest, cause) = ("cannot write".to_owned(), "d".to_owned(), "no space left".to_owned());
+        let may_pass = |fault| SubmitError::Upload(PsError::Refused { fault }).may_pass();
+        assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }));
+        assert!(may_pass(ShardFault::SecondAway { digest, cause }));
+        assert!(!may_pass(ShardFault::Invalid { what }));
+    }
+}
