@@ -26,6 +26,7 @@ mod fetch;
 mod log_file;
 mod part;
 mod password;
+mod private_file;
 mod program;
 mod redis_dir;
 mod redis_server;

@@ -8,7 +8,7 @@ use std::{
 
 use rand::Rng;
 
-use crate::redis_dir::write_private;
+use crate::private_file::write_private;
 
 const BYTES: usize = 32;
 

@@ -2,14 +2,14 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::{KitError, password::Password};
+use crate::{KitError, password::Password, private_file::write_private};
 
 /// How long a predecessor on the same directory may take to end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
@@ -31,23 +31,6 @@ pub(crate) fn configure(dir: &Path, password: &Password) -> Result<(), KitError>
     let path = config_path(dir);
     write_private(&path, &format!("requirepass {}\n", password.reveal()))
         .map_err(KitError::io("write", &path))
-}
-
-/// Replaces a file as a whole by one of mode 0600. The caller holds the lock of the folder.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let unfinished = path.with_added_extension("new");
-    let write = || -> io::Result<()> {
-        // What a start left that was killed may be open to others.
-        match fs::remove_file(&unfinished) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
 
 pub(crate) fn config_path(dir: &Path) -> PathBuf {
