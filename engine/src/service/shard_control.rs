@@ -19,13 +19,17 @@ use tokio::sync::Semaphore;
 
 use super::{
     clock::Clock, job_directory::JobDirectory, message::Message, queue::DecisionQueue, run_work::RunWork,
-    shards::ShardDirectory, shared_parts::SharedParts, snapshots::SNAPSHOTS_AT_ONCE,
+    shards::ShardDirectory, shared_parts::SharedParts,
 };
 
 /// Limit of a call to a shard that answers at once.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of a call to a shard that reads or writes parameters on disk.
 pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
+/// own.
+pub(super) const SNAPSHOTS_AT_ONCE: usize = 8;
 
 /// Gives orders to the shards in the name of one epoch, and sends the loop what comes of them; clones share it.
 #[derive(Clone)]

@@ -11,9 +11,6 @@ use tracing::warn;
 
 use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
-/// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
-/// own.
-pub(super) const SNAPSHOTS_AT_ONCE: usize = 8;
 /// Name of the snapshot of a job that ended without one.
 const LAST_WEIGHTS: &str = "last";
 /// Longest pause between two tries to write it.
@@ -173,7 +170,11 @@ mod tests {
             }
         };
         let (control, _inbox) = control_with(0, answer).await;
-        let all = control.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
+        let all = control
+            .snapshot_slots
+            .acquire_many(super::super::shard_control::SNAPSHOTS_AT_ONCE as u32)
+            .await
+            .unwrap();
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         control.write_snapshot(key, 4);
         control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
