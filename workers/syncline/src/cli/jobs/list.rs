@@ -5,7 +5,8 @@ use syncline_workers::client::Client;
 
 use crate::cli::{
     ConnectionArgs, EngineClock, Failure, block_on, log_as_command, print, print_json, say,
-    support::describe, table,
+    support::{describe, describe_age::age},
+    table,
 };
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +54,7 @@ const COLUMNS: [Column; 9] = [
     }),
     (">loss", true, |job, _| describe::loss(job).unwrap_or_default()),
     (">workers", false, |job, _| job.workers.to_string()),
-    (">age", false, describe::age),
+    (">age", false, age),
     ("waits for", false, |job, _| describe::waits_for(job)),
 ];
 

@@ -11,7 +11,7 @@ use super::{
     explain_job::next_barrier,
     source::{Source, SourceArgs},
 };
-use crate::cli::{Failure, block_on, log_as_command, print, print_json, support::describe};
+use crate::cli::{Failure, block_on, log_as_command, print, print_json, support::describe_job};
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
@@ -36,11 +36,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         if args.json {
             return print_json(&Status { view: &view, chosen });
         }
-        let told = describe::job(&view, chosen.as_ref(), source.now_ms());
+        let told = describe_job::job(&view, chosen.as_ref(), source.now_ms());
         let Source::Engine { redis, .. } = &source else { return print(&told) };
         // A command without the password would not run.
         let Some(redis_cli) = args.source.connection.redis_cli(redis) else { return print(&told) };
-        let look = describe::redis_commands(&view.job, &redis_cli);
+        let look = describe_job::redis_commands(&view.job, &redis_cli);
         print(&format!("{told}\n\nlook at it with\n{look}"))
     })
 }

@@ -16,7 +16,7 @@ use syncline_workers::client::{Client, ClientError, Patience};
 use super::problem::Problem;
 use crate::cli::{
     ConnectionArgs, EngineClock, Failure, block_on, log_as_command, one_line, print, print_json,
-    support::describe,
+    support::{describe, describe_job},
 };
 
 /// Pause between two looks.
@@ -85,7 +85,7 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
     if json {
         print_json(&view)?
     } else {
-        print(&describe::job(&view, None, clock.now_ms()))?
+        print(&describe_job::job(&view, None, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
 }

@@ -3,7 +3,7 @@
 use syncline_rpc::status::JobStatus;
 use syncline_scheduler::spec::{Setting, SettingList};
 
-use super::describe::Line;
+use super::describe_lines::Line;
 
 /// Most characters of a value in a line; `--json` has more of it.
 const VALUE_CHARS: usize = 100;

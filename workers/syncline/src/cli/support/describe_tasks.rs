@@ -3,7 +3,7 @@
 use syncline_rpc::status::{JobStatus, TaskCounts};
 use syncline_scheduler::tasks::TaskState;
 
-use super::describe::{Line, lived_ms};
+use super::{describe_age::lived_ms, describe_lines::Line};
 
 /// `57/100 tasks`.
 pub(super) fn extent(counts: &TaskCounts) -> String {

@@ -2,7 +2,7 @@
 
 use syncline_rpc::status::{JobStatus, JobView, MemberState, MemberStatus};
 
-use super::describe::{UNKNOWN, time_since};
+use super::{describe_age::time_since, describe_lines::UNKNOWN};
 use crate::cli::{one_line, table};
 
 const WORKER_COLUMNS: &[&str] = &[

@@ -3,7 +3,10 @@
 mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
+pub(crate) mod describe_age;
 mod describe_evaluations;
+pub(crate) mod describe_job;
+mod describe_lines;
 pub(crate) mod describe_settings;
 mod describe_tasks;
 pub(crate) mod describe_workers;
