@@ -7,6 +7,7 @@ mod functions;
 mod graph;
 mod network;
 mod resume;
+mod round_error;
 mod rounds;
 mod training;
 

@@ -8,62 +8,18 @@ use std::{
 use syncline::PreparedTraining;
 use syncline_rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
-use syncline_workers::{
-    client::{Client, ClientError, FetchError, TaskError},
-    export::ExportError,
-};
+use syncline_workers::client::{Client, ClientError};
 use tokio::time::{sleep, timeout};
 
 use super::{
     graph::{KnownGraph, known_graph},
+    round_error::RoundError,
     training,
 };
 
 /// A graph that is not done after so long stands still.
 const ROUND_LIMIT: Duration = Duration::from_secs(240);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why a step of a round did not come to its end.
-#[derive(Debug)]
-pub(super) enum RoundError {
-    /// Somebody was away: it is asked again.
-    Passing(String),
-    /// What came is not what has to come.
-    Different(String),
-}
-
-impl From<ClientError> for RoundError {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => {
-                Self::Different(error.to_string())
-            }
-            other => Self::Passing(other.to_string()),
-        }
-    }
-}
-
-impl From<TaskError> for RoundError {
-    fn from(error: TaskError) -> Self {
-        match error {
-            TaskError::Engine(error) => error.into(),
-            TaskError::Shard(error) => Self::Passing(error.to_string()),
-            other => Self::Different(other.to_string()),
-        }
-    }
-}
-
-impl From<FetchError> for RoundError {
-    fn from(error: FetchError) -> Self {
-        Self::Passing(error.to_string())
-    }
-}
-
-impl From<ExportError> for RoundError {
-    fn from(error: ExportError) -> Self {
-        Self::Different(error.to_string())
-    }
-}
 
 /// What went through the cluster, and was right.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::client::Client;
 
-use super::rounds::RoundError;
+use super::round_error::RoundError;
 
 /// Samples of one training.
 const SAMPLES: u64 = 1_000;

@@ -6,7 +6,7 @@ use syncline_rpc::status::JobPhase;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
-use super::{several::SeveralJobs, tasks::TaskName};
+use super::{several::SeveralJobs, task_name::TaskName};
 use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, say, time};
 
 #[derive(Debug, clap::Args)]

@@ -8,11 +8,7 @@ use syncline_scheduler::{
 };
 use syncline_workers::client::TaskError;
 
-use super::{
-    explain_job::JobExplanation,
-    source::SourceArgs,
-    tasks::{self, TaskName},
-};
+use super::{explain_job::JobExplanation, source::SourceArgs, task_name::TaskName, tasks};
 use crate::cli::{
     Failure, block_on, log_as_command, one_line, print, print_json,
     support::{

@@ -20,6 +20,7 @@ mod source;
 pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod sweep;
+mod task_name;
 pub(crate) mod tasks;
 pub(crate) mod watch;
 pub(crate) mod workers;

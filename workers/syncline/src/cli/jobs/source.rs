@@ -14,7 +14,7 @@ use syncline_scheduler::{
 };
 use syncline_workers::client::{Client, TaskError};
 
-use super::tasks::TaskName;
+use super::task_name::TaskName;
 use crate::cli::{ConnectionArgs, EngineClock, Failure, exported::Export};
 
 /// Flags of the commands that look at one job.

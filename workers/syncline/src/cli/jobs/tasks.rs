@@ -1,15 +1,16 @@
 //! `syncline tasks`: the general tasks of a job, and why each is where it is.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
 use syncline_scheduler::{
-    ids::{InvalidName, JobId, NodeName},
+    ids::JobId,
     tasks::{Preview, TaskIndex, TaskQuery, TaskState, TaskView},
 };
 
 use super::{
     events::moment,
     source::{Source, SourceArgs},
+    task_name::TaskName,
 };
 use crate::cli::{Failure, block_on, log_as_command, one_line, print, print_json, say, table};
 
@@ -38,33 +39,6 @@ pub struct TasksArgs {
     /// One JSON array on stdout
     #[arg(long)]
     json: bool,
-}
-
-/// How a person calls a task.
-#[derive(Debug, Clone)]
-pub(crate) enum TaskName {
-    Number(TaskIndex),
-    Name(NodeName),
-}
-
-impl FromStr for TaskName {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        match text.parse() {
-            Ok(number) => Ok(Self::Number(TaskIndex(number))),
-            Err(_) => text.parse().map(Self::Name),
-        }
-    }
-}
-
-impl fmt::Display for TaskName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
 }
 
 pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {

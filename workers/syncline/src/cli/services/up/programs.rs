@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use syncline_kit::Device;
@@ -15,9 +16,12 @@ use super::{
     child::{Program, STOP_TIMEOUT},
     native::Native,
     process::{FIRST_ENGINE, Process, SECOND_ENGINE, ShardProcess},
-    startup::SAVE_TIMEOUT,
     state_dir::{SavedAddresses, StateDir},
 };
+
+/// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on a slow disk take
+/// a while.
+pub(super) const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Makes the command line of each kind of child.
 pub(super) struct ChildPrograms<'a> {

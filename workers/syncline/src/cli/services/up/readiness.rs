@@ -16,11 +16,12 @@ use super::{
     child::{Event, HowEnded},
     child_log::last_line,
     process::{FIRST_ENGINE, Process},
-    startup::{POLL_INTERVAL, SAVE_TIMEOUT},
+    programs::SAVE_TIMEOUT,
     state_dir::StateDir,
 };
 use crate::cli::{CliError, ask_each, say};
 
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Everything must be there within this time, beside what [`SAVE_TIMEOUT`] is for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Who waits longer is told for what.

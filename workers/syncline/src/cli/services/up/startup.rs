@@ -21,16 +21,12 @@ use super::{
     native::Native,
     process::{FIRST_ENGINE, Process, SECOND_ENGINE, ShardProcess},
     programs::{ChildPrograms, is_free},
-    readiness::Progress,
+    readiness::{POLL_INTERVAL, Progress},
     saved_redis::SavedRedis,
     state_dir::{SavedAddresses, ShardLayout, StateDir},
 };
 use crate::cli::{CliError, Failure, check_open_bind, say};
 
-/// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on a slow disk take
-/// a while.
-pub(super) const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The children of an earlier `up` that was killed need a moment until their ports are free.
 const PORT_FREE_TIMEOUT: Duration = Duration::from_secs(3);
 
