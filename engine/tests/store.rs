@@ -282,15 +282,16 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let (early, late): (JobId, JobId) = ("early".parse().unwrap(), "late".parse().unwrap());
     store.list_job(&early, old, 1).await.unwrap();
     // Its lease is over before the next engine looks.
-    let new = loop {
-        if let Some(epoch) = store
-            .take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2", Default::default())
-            .await
-            .unwrap()
-        {
-            break epoch;
+    let take_over = async {
+        loop {
+            let lease = Duration::from_secs(60);
+            let taken = store.take_lead("b", lease, EngineEpoch(0), "127.0.0.1:2", Default::default()).await;
+            if let Some(epoch) = taken.unwrap() {
+                return epoch;
+            }
         }
     };
+    let new = tokio::time::timeout(Duration::from_secs(60), take_over).await.expect("a lease of 1 ms ends");
     assert!(new > old);
     assert!(matches!(store.claim(&early, new).await.unwrap(), Claimed::Absent));
     // What was listed before the change of engines is fenced by the claim, what comes after it by the list.

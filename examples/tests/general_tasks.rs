@@ -3,17 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "../../tests/waiting/mod.rs"]
+mod waiting;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use syncline::{JobId, JobPhase, LocalCluster, LocalOptions, Metric, worker::Throttle};
 use syncline_examples::{Run, digits, integral};
 use syncline_workers::client::token_file;
+use waiting::eventually;
 
 /// A program that talks to the cluster.
 fn program(path: &str, cluster: &LocalCluster) -> Command {
@@ -177,9 +180,8 @@ async fn workers_that_are_killed_cost_no_result() {
     };
     let mut workers = VecDeque::from(workers);
     for kill in 1..=KILLS {
-        while done().await < kill * 200 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let enough = kill * 200;
+        eventually(&format!("{enough} tasks are done"), async || done().await >= enough).await;
         drop(workers.pop_front());
         workers.push_back(Worker::start(&cluster));
     }

@@ -30,6 +30,9 @@ pub mod server;
 pub mod shard;
 mod tensor_header;
 pub mod transport;
+#[cfg(test)]
+#[path = "../../tests/waiting/threads.rs"]
+mod waiting;
 pub mod wire;
 
 pub use error::PsError;

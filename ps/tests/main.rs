@@ -6,6 +6,8 @@
 
 mod hostile_bytes;
 mod transports;
+#[path = "../../tests/waiting/threads.rs"]
+mod waiting;
 
 #[path = "."]
 mod tcp {

@@ -1,7 +1,7 @@
 //! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be killed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 #[path = "../../workers/syncline/tests/cli/environment.rs"]
 mod environment;
@@ -9,6 +9,8 @@ mod environment;
 mod onnxruntime;
 mod relay;
 mod replicated;
+#[path = "../waiting/mod.rs"]
+mod waiting;
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +33,9 @@ use syncline_scheduler::ids::JobId;
 pub use onnxruntime::runtime;
 pub use relay::Relay;
 pub use replicated::ShardProcess;
+pub use waiting::{PATIENCE, eventually};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_syncline-under-test");
-/// Longest wait for anything to happen; generous, because test machines are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
     pub redis: RedisServer,
@@ -138,7 +139,9 @@ impl Drop for Process {
 pub fn send_signal(pid: u32, name: &str) {
     let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
     assert!(sent.success(), "no signal {name} to {pid}");
+    let deadline = Instant::now() + PATIENCE;
     while name == "STOP" && !stands_still(pid) {
+        assert!(Instant::now() < deadline, "{pid} does not stand still");
         std::thread::yield_now();
     }
 }
@@ -150,15 +153,6 @@ fn stands_still(pid: u32) -> bool {
         // The state comes behind the name in parentheses. A thread that has ended since does nothing any more.
         stat.map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with(['T', 'Z', 'X']))
     })
-}
-
-/// Waits until something is so, as it must become.
-pub async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "waited for too long: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn words(text: &str) -> Vec<String> {

@@ -15,6 +15,8 @@ use syncline_workers::{
     worker::Throttle,
 };
 
+use crate::waiting::eventually;
+
 async fn start(state_dir: &Path) -> Result<LocalCluster, LocalError> {
     let options = LocalOptions {
         workers: vec![Throttle::default()],
@@ -45,9 +47,7 @@ async fn begin_endless(cluster: &LocalCluster, dir: &Path) -> JobId {
         .await
         .unwrap()
         .id;
-    while iterations(cluster, &id).await == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the job trains", async || iterations(cluster, &id).await > 0).await;
     id
 }
 
@@ -72,9 +72,7 @@ async fn a_disk_that_takes_no_job_for_a_moment_loses_none_at_a_stop() {
         let changed = fs::metadata(&jobs).unwrap().modified().unwrap() != SystemTime::UNIX_EPOCH;
         changed && fs::read_dir(&jobs).unwrap().count() == 1
     };
-    while !failed_once() {
-        tokio::task::yield_now().await;
-    }
+    eventually("shard 0 begins to keep the job, and fails", async || failed_once()).await;
     fs::remove_dir(&in_the_way).unwrap();
     stopping.await.unwrap().unwrap();
     assert!(in_the_way.is_file() && state_dir.join(format!("shard-1/jobs/{id}.job")).is_file());
@@ -101,8 +99,6 @@ async fn a_shard_that_does_not_start_costs_the_others_no_job() {
 async fn goes_on(state_dir: &Path, id: &JobId) {
     let again = start(state_dir).await.unwrap();
     let before = iterations(&again, id).await;
-    while iterations(&again, id).await == before {
-        tokio::task::yield_now().await;
-    }
+    eventually("the job goes on", async || iterations(&again, id).await > before).await;
     again.stop().await.unwrap();
 }

@@ -7,6 +7,8 @@
 mod onnxruntime;
 #[path = "../summing/mod.rs"]
 mod summing;
+#[path = "../waiting/mod.rs"]
+mod waiting;
 
 mod augmentation;
 mod batch_axis;

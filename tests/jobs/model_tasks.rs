@@ -9,7 +9,7 @@ use syncline::{
 };
 use syncline_onnx::{ElementType, GraphBuilder, mlp, proto::AttributeProto};
 
-use crate::function_cluster::FunctionCluster;
+use crate::{function_cluster::FunctionCluster, waiting::eventually};
 
 /// A row of so many ones.
 const ONES: Function<(u64,), Tensor> = Function::new("ones");
@@ -114,9 +114,8 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
     let mut cluster = start(0).await;
-    while cluster.client.workers().await.unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let workers = async || cluster.client.workers().await.unwrap().len();
+    eventually("the worker is there", async || workers().await > 0).await;
     let model = upload(&cluster, sum_and_difference()).await;
     let mut graph = TaskGraph::new("waits");
     let one = Tensor::new([1, 1], vec![1.0f32]).unwrap();
@@ -165,9 +164,8 @@ async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() 
     let output = graph.call(RUN_MODEL, (model, vec![row(2), row(2)]));
     let run = cluster.client.submit_tasks(&graph).await.unwrap();
     assert_eq!(run.get(&output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
-    while cluster.client.workers().await.unwrap().len() != 2 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let workers = async || cluster.client.workers().await.unwrap().len();
+    eventually("both workers are there", async || workers().await == 2).await;
     cluster.stop().await;
 }
 

@@ -13,7 +13,7 @@ use syncline::{
     worker::{Context, FunctionError, Next, Worker},
 };
 
-use crate::function_cluster::FunctionCluster;
+use crate::{function_cluster::FunctionCluster, waiting::until};
 
 const NEXT: Function<(u64,), u64> = Function::new("next");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
@@ -308,13 +308,11 @@ async fn a_call_says_how_far_it_is_and_is_canceled_while_the_others_of_its_graph
     let behind = graph.call(NEXT, (long,));
     let beside = graph.call(NEXT, (1,));
     let run = client.submit_tasks(&graph).await.unwrap();
-    let (progress, since_ms) = loop {
+    let (progress, since_ms) = until("the call says how far it is", async || {
         let view = client.task(run.id(), TaskIndex(0)).await.unwrap();
-        if let Some(progress) = view.progress {
-            break (progress, view.running_since_ms);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+        Some((view.progress?, view.running_since_ms))
+    })
+    .await;
     assert_eq!(progress.to_string(), "1 of 4, begun");
     assert!(since_ms.is_some());
 

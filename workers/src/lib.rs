@@ -29,6 +29,9 @@ mod printable;
 pub mod process;
 mod span;
 pub mod submit;
+#[cfg(all(test, feature = "worker"))]
+#[path = "../../tests/waiting/threads.rs"]
+mod waiting;
 #[cfg(feature = "worker")]
 pub mod worker;
 

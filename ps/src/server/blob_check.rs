@@ -73,6 +73,7 @@ mod tests {
     use std::{sync::mpsc, thread};
 
     use super::*;
+    use crate::waiting::until;
 
     #[test]
     fn who_asks_for_a_blob_that_is_being_read_waits_for_what_that_finds_and_the_next_one_reads_it_again() {
@@ -90,9 +91,7 @@ mod tests {
             begun.recv().unwrap();
             let second = scope.spawn(move || checks.share(&digest, || Ok(None)));
             // The table holds it, and each of the two.
-            while Arc::strong_count(&lock(&checks.0)[&digest]) < 3 {
-                thread::yield_now();
-            }
+            until("both ask", || Arc::strong_count(&lock(&checks.0)[&digest]) >= 3);
             release.send(()).unwrap();
             assert_eq!([first, second].map(|asked| asked.join().unwrap()), [Ok(Some(4)), Ok(Some(4))]);
         });

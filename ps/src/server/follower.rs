@@ -157,7 +157,7 @@ mod tests {
         },
         *,
     };
-    use crate::transport::Socket;
+    use crate::{transport::Socket, waiting::until};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
     const TERM: Term = 7;
@@ -226,9 +226,7 @@ mod tests {
         ]);
         assert_eq!(answers_to(&shared, &sent).len(), 2 + 6);
         drop(busy);
-        while !checkpoint_file(&dir).exists() {
-            thread::yield_now();
-        }
+        until("the checkpoint is written", || checkpoint_file(&dir).exists());
         shared.stopping.store(true, Ordering::SeqCst);
     }
 
@@ -244,9 +242,7 @@ mod tests {
             StandbyOp::WriteCheckpoint { number },
         ]);
         answers_to(&shared, &sent);
-        while !standby_files::is_idle(&shared) {
-            thread::yield_now();
-        }
+        until("all files are written or removed", || standby_files::is_idle(&shared));
         assert!(checkpoint_file(&dir).exists());
         let followed = shared.followed.find(&session().run).unwrap();
         assert!(followed.epoch() == next && followed.pinned_checkpoint(number).is_none());
@@ -268,9 +264,7 @@ mod tests {
             checkpoints::remove_all(&shared, &session().run, &busy).unwrap();
         }
         drop(busy);
-        while !standby_files::is_idle(&shared) {
-            thread::yield_now();
-        }
+        until("all files are written or removed", || standby_files::is_idle(&shared));
         assert!(!checkpoint_file(&dir).parent().unwrap().exists());
     }
 

@@ -254,6 +254,7 @@ mod tests {
     use crate::{
         shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, read_op},
         transport::Socket,
+        waiting::until,
     };
 
     const TERM: Term = 7;
@@ -324,11 +325,11 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
         let mut tries = 0;
-        while tries < 2 {
+        until("the standby is tried twice", || {
             tries += usize::from(listener.accept().is_ok());
             assert_eq!(shared.role.complete_hello(&shared, &hello).lost, None);
-            thread::yield_now();
-        }
+            tries == 2
+        });
         assert!(other.has_standby_in_step(TERM));
         shared.stopping.store(true, Ordering::SeqCst);
     }
@@ -350,9 +351,7 @@ mod tests {
         primary.jobs.restore(job.clone());
         thread::scope(|scope| {
             let told = scope.spawn(|| run(primary, &job, &peer));
-            while standby.followed.in_step() == 0 {
-                thread::yield_now();
-            }
+            until("the standby follows", || standby.followed.in_step() > 0);
             // The next run comes over another connection, and sooner than the end of this one.
             assert!(standby.followed.insert(&Arc::new(FollowedJob::new(shard(&[0.0; 3]))), TERM));
             primary.jobs.close(EngineEpoch(1), job.run()).unwrap();

@@ -258,7 +258,10 @@ mod tests {
         super::rig::{self, EPOCH, Two},
         *,
     };
-    use crate::shard::{PushHeader, PushedChunk};
+    use crate::{
+        shard::{PushHeader, PushedChunk},
+        waiting::until,
+    };
 
     const ELEMENTS: usize = 32;
 
@@ -307,9 +310,7 @@ mod tests {
         let file = thread::scope(|scope| {
             let written = scope.spawn(|| write(own, first.run(), None, "last").unwrap());
             // The own part is read before the other is asked for.
-            while peer.connections.accepted() == 0 {
-                thread::yield_now();
-            }
+            until("the other is asked", || peer.connections.accepted() > 0);
             close_round(&first);
             written.join().unwrap()
         });

@@ -155,8 +155,6 @@ pub(super) fn map_parallel<I: Sync, T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use syncline_rpc::OpenJob;
     use syncline_scheduler::{
         ids::{Generation, Incarnation, RunId, ShardIndex, Superstep},
@@ -165,7 +163,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::shard::ReadCondition;
+    use crate::{shard::ReadCondition, waiting::until};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
 
@@ -210,11 +208,8 @@ mod tests {
         thread::scope(|scope| {
             job.read_chunks(0, 1, |_| {
                 scope.spawn(|| job.add_barrier(EPOCH, barrier(1, true)).unwrap());
-                let deadline = Instant::now() + Duration::from_secs(60);
-                while first.strong_count() > 0 && Instant::now() < deadline {
-                    thread::yield_now();
-                }
-                assert_eq!(first.strong_count(), 0, "the next one waits for its memory");
+                // The next one waits for its memory.
+                until("the first version is given up", || first.strong_count() == 0);
             });
         });
         assert_eq!(pinned().unwrap().0, 2);

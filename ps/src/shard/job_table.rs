@@ -343,6 +343,7 @@ mod tests {
     use syncline_scheduler::ids::Generation;
 
     use super::*;
+    use crate::waiting::until;
 
     fn run(job: &str, nonce: u32) -> RunId {
         RunId { job: job.parse().unwrap(), generation: Generation::first(nonce) }
@@ -400,17 +401,13 @@ mod tests {
                 held_shard.read_chunks(0, 1, |_| {
                     let pinned = held_shard.clone();
                     let pinning = thread::spawn(move || pinned.pin_checkpoint(epoch, 1));
-                    while !held_shard.is_busy() {
-                        thread::yield_now();
-                    }
+                    until("the checkpoint is being pinned", || held_shard.is_busy());
                     let (table, run, next) = (held.clone(), first.clone(), next.clone());
                     let ending = thread::spawn(move || match closes {
                         true => table.close(epoch, &run),
                         false => table.open(epoch, &next, &[], load(&next), || true).map(drop),
                     });
-                    while held.find(&first).is_ok() {
-                        thread::yield_now();
-                    }
+                    until("the job is gone", || held.find(&first).is_err());
                     looked.send(held.open_jobs().len()).unwrap();
                     (pinning, ending)
                 })
@@ -434,9 +431,8 @@ mod tests {
                     let again = || table.open(epoch, &run, &[], || panic!("it is loaded"), || true).err();
                     repeated = Some(scope.spawn(again));
                     // The table has it, and so have both orders.
-                    while table.entry(&run.job).map_or(0, |entry| Arc::strong_count(&entry)) < 4 {
-                        thread::yield_now();
-                    }
+                    let holders = || table.entry(&run.job).map_or(0, |entry| Arc::strong_count(&entry));
+                    until("the second order waits", || holders() >= 4);
                     table.close(epoch, &run).unwrap();
                     Ok(JobShard::of_values(run.generation, &[0.0; 3]))
                 },

@@ -177,7 +177,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::shard::{PushHeader, PushedChunk};
+    use crate::{
+        shard::{PushHeader, PushedChunk},
+        waiting::until,
+    };
 
     #[test]
     fn who_waits_while_a_round_closes_is_still_asked_whether_it_does() {
@@ -195,9 +198,7 @@ mod tests {
             let present = move || asked.send(()).is_ok();
             let waits = job.read_chunks(0, 1, |_| {
                 scope.spawn(|| job.complete(pushes, 1, &header).unwrap());
-                while !job.events.seen().is_busy {
-                    thread::yield_now();
-                }
+                until("the push is being completed", || job.events.seen().is_busy);
                 let (pulling, resuming) = (present.clone(), present);
                 let pulling = scope.spawn(|| job.wait_readable(pulls, ReadCondition::version(1), pulling));
                 let resuming = scope.spawn(|| job.wait_while_busy(resuming));

@@ -7,13 +7,15 @@ use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
     server::{Options, Server},
-    wire::{Request, SessionKey},
+    wire::{Reply, Request, SessionKey},
 };
 use syncline_rpc::ShardFault;
 use syncline_scheduler::{
     ids::{Incarnation, RunId},
     spec::{ElementRange, Optimizer},
 };
+
+use crate::waiting::until;
 
 /// Three chunks and a bit on each of two shards.
 const ELEMENTS: u64 = 6 * 65_536 + 2000;
@@ -36,17 +38,14 @@ fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
         stream.write_all(&x.to_le_bytes()).unwrap();
     }
     drop(stream);
-    // The chunk is in when the shard's cursor says so.
     let cursor = || {
         let mut stream = rig.channel(0);
         let mut out = Vec::new();
         Request::PushCursor { session: session.clone() }.encode(0, &mut out);
         stream.write_all(&out).unwrap();
-        syncline_ps::wire::Reply::read(&mut stream, &mut out).unwrap().0
+        Reply::read(&mut stream, &mut out).unwrap().0
     };
-    while !matches!(cursor(), syncline_ps::wire::Reply::PushCursor(p) if p.next_chunk == 1) {
-        std::thread::yield_now();
-    }
+    until("the chunk is in", || matches!(cursor(), Reply::PushCursor(p) if p.next_chunk == 1));
 }
 
 /// A history with something of everything in it; `pause` comes in the middle.

@@ -40,7 +40,10 @@ use super::{
     shared_pages::SharedPages,
     task_tracker::TaskTracker,
 };
-use crate::submit::{JobGraph, Model, Training, prepare};
+use crate::{
+    submit::{JobGraph, Model, Training, prepare},
+    waiting::until,
+};
 use tarpc::{client, context};
 use tokio::sync::mpsc as async_mpsc;
 

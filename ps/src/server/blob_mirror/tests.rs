@@ -13,7 +13,7 @@ use super::{
     },
     *,
 };
-use crate::shard::lock;
+use crate::{shard::lock, waiting::until};
 
 /// A standby, and the process that serves, which has blobs of one byte each.
 struct Rig(Pair);
@@ -151,9 +151,7 @@ fn others_do_not_wait_for_a_large_blob() {
     assert_eq!(rig.fetch(&mut lacking).unwrap(), Look::Unfinished);
     assert!(rig.has(1));
     drop(go);
-    while rig.fetch(&mut lacking).unwrap() == Look::Unfinished {
-        thread::yield_now();
-    }
+    until("the large one is there", || rig.fetch(&mut lacking).unwrap() != Look::Unfinished);
     assert!(rig.shared.blobs.stat(&digest).unwrap().is_some());
 }
 

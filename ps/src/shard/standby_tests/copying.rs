@@ -8,7 +8,10 @@ use super::rig::{
     EPOCH, SOON, Step, TERM, assert_same, copied, fill_queue, follow, follow_once, header, job, push,
     push_on, take,
 };
-use crate::shard::{Batch, JobShard, PushHeader};
+use crate::{
+    shard::{Batch, JobShard, PushHeader},
+    waiting::until,
+};
 
 #[test]
 fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
@@ -93,14 +96,10 @@ fn a_checkpoint_is_not_at_rest_where_a_push_ends_while_it_is_copied() {
     thread::scope(|scope| {
         let (pinning, pushing) = job.read_chunks(1, 1, |_| {
             let pinning = scope.spawn(|| job.pin_checkpoint(EPOCH, 1));
-            while !job.is_busy() {
-                thread::yield_now();
-            }
+            until("the checkpoint is being pinned", || job.is_busy());
             let skip = PushHeader { skip: true, ..header(PushMode::Accumulate) };
             let pushing = scope.spawn(move || pushed.complete(Incarnation(1), 2, &skip));
-            while filter.try_lock().is_ok() {
-                thread::yield_now();
-            }
+            until("the push is being completed", || filter.try_lock().is_err());
             (pinning, pushing)
         });
         pushing.join().unwrap().unwrap();

@@ -68,14 +68,10 @@ fn a_push_that_one_shard_has_reaches_the_others_before_a_worker_that_is_told_to_
         let ended = scope.spawn(move || execute(context, &tasks, &finish, tracker, setup));
         // The first step of the round pulls, and pushes nothing.
         give(local(1));
-        while !tracker.is_idle() {
-            thread::yield_now();
-        }
+        until("the first step is done", || tracker.is_idle());
         let closed = gate.lock.lock().unwrap();
         give(local(2));
-        while !rig.state(0).progress.watermarks.contains_key(&Incarnation(worker)) {
-            thread::yield_now();
-        }
+        until("the round is pushed", || rig.state(0).progress.watermarks.contains_key(&Incarnation(worker)));
         tracker.close();
         drop(closed);
         give(local(3));
