@@ -7,7 +7,7 @@ use std::{
 
 use syncline_rpc::{ShardFault, Token};
 
-use super::{Addresses, CancelToken, Link, LinkError, cancel::BLOB_SOCKET, retry::RetryBudget};
+use super::{Addresses, CancelToken, Link, LinkError, retry::RetryBudget};
 use crate::{
     PsError,
     wire::{Digest, MAX_BLOB_BYTES},
@@ -67,7 +67,7 @@ impl BlobClient {
         for address in addresses {
             self.cancel_token.check()?;
             let got = self.get_from(address, wanted);
-            self.cancel_token.register(BLOB_SOCKET, None);
+            self.cancel_token.let_go();
             self.cancel_token.check()?;
             match got {
                 Ok(Fetched::Whole(bytes)) => return Ok(bytes),
@@ -118,8 +118,7 @@ impl BlobClient {
     }
 
     fn get_from(&self, address: &str, digest: Digest) -> Result<Fetched, LinkError> {
-        let mut link = Link::open(address, &self.token, self.limit)?;
-        self.cancel_token.register(BLOB_SOCKET, Some(link.socket()));
+        let mut link = Link::open_under(&self.cancel_token, address, &self.token, self.limit)?;
         let Some(total) = link.find_blob(digest)? else { return Ok(Fetched::Missing) };
         let whole = fetch_whole(&mut link, digest, total.min(MAX_BLOB_BYTES))?;
         Ok(whole.map_or(Fetched::Damaged, Fetched::Whole))

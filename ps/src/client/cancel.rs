@@ -10,8 +10,8 @@ use std::{
 
 use crate::{PsError, transport::Socket};
 
-/// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it: for good, or those
-/// of a while.
+/// Ends the calls of the [`ShardSet`](super::ShardSet), [`BlobClient`](super::BlobClient) and [`ValueClient`](super::ValueClient)
+/// that were given it: for good, or those of a while.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken(Arc<State>);
 
@@ -20,12 +20,12 @@ struct State {
     canceled: AtomicBool,
     /// Until [`CancelToken::resume`].
     interrupted: AtomicBool,
-    /// By shard, and one for blobs.
+    /// By shard, and one for blobs and values.
     sockets: Mutex<BTreeMap<usize, Socket>>,
 }
 
-/// Key of the connection that a blob is fetched over.
-pub(super) const BLOB_SOCKET: usize = usize::MAX;
+/// Key of the connection for a blob or a value.
+const BLOB_SOCKET: usize = usize::MAX;
 
 impl CancelToken {
     /// Shuts every connection down. Calls that block, and all later ones, fail with [`PsError::Canceled`].
@@ -50,7 +50,8 @@ impl CancelToken {
         self.0.canceled.load(Ordering::SeqCst) || self.0.interrupted.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn check(&self) -> Result<(), PsError> {
+    /// An error if somebody has.
+    pub fn check(&self) -> Result<(), PsError> {
         if self.is_canceled() { Err(PsError::Canceled) } else { Ok(()) }
     }
 
@@ -66,6 +67,16 @@ impl CancelToken {
         }
     }
 
+    /// Registers the connection for a blob or a value, of which there is one at a time, until [`let_go`](Self::let_go).
+    pub(super) fn hold(&self, socket: &Socket) {
+        self.register(BLOB_SOCKET, Some(socket));
+    }
+
+    /// Leaves that connection to others.
+    pub(super) fn let_go(&self) {
+        self.register(BLOB_SOCKET, None);
+    }
+
     /// Forgets the connection of shard `index`, unless another one has its place.
     pub(crate) fn forget(&self, index: usize, socket: &Socket) {
         let mut sockets = self.sockets();
@@ -79,11 +90,37 @@ impl CancelToken {
     }
 }
 
+/// Cancels when it is dropped: an async caller that goes away leaves no thread behind in a call.
+#[derive(Debug, Default)]
+pub struct CancelOnDrop(CancelToken);
+
+impl CancelOnDrop {
+    /// What it cancels.
+    pub fn token(&self) -> CancelToken {
+        self.0.clone()
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn what_is_dropped_cancels() {
+        let on_drop = CancelOnDrop::default();
+        let token = on_drop.token();
+        assert!(!token.is_canceled());
+        drop(on_drop);
+        assert!(token.is_canceled());
+    }
 
     #[test]
     fn a_connection_that_is_forgotten_is_closed_and_its_successor_stays() {

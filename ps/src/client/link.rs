@@ -11,7 +11,7 @@ use syncline_rpc::{
     hello::{self, HelloError, Role},
 };
 
-use super::lending::LentSlots;
+use super::{CancelToken, lending::LentSlots};
 use crate::{
     PsError,
     transport::{Channel, Greeting, Socket, Transport, connect_tcp},
@@ -83,7 +83,18 @@ impl Link {
     /// Connects over TCP to whichever shard is there, and greets: enough for what is known by its digest. `limit` bounds each of
     /// connecting, greeting as a whole, sending, and reading what must come at once.
     pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
-        Self::greet(connect_tcp(address, limit)?, None, token, limit)
+        Self::open_under(&CancelToken::default(), address, token, limit)
+    }
+
+    /// The same, unless it is canceled. The token has its socket until [`CancelToken::let_go`].
+    pub(super) fn open_under(
+        cancel_token: &CancelToken,
+        address: &str,
+        token: &Token,
+        limit: Duration,
+    ) -> Result<Self, LinkError> {
+        let socket = connect_tcp(address, limit, &|socket| cancel_token.hold(socket))?;
+        Self::greet(socket, None, token, limit)
     }
 
     /// The same, to a process of this shard: where another one has the address by now, the connection counts as broken.
@@ -93,7 +104,7 @@ impl Link {
         token: &Token,
         limit: Duration,
     ) -> Result<Self, LinkError> {
-        Self::greet(connect_tcp(address, limit)?, Some(shard), token, limit)
+        Self::greet(connect_tcp(address, limit, &|_| {})?, Some(shard), token, limit)
     }
 
     /// Greets on a connected socket.

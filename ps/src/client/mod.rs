@@ -40,7 +40,7 @@ mod values;
 
 pub use addresses::Addresses;
 pub use blob::{BlobClient, MISSING_PATIENCE, digest_from_hex};
-pub use cancel::CancelToken;
+pub use cancel::{CancelOnDrop, CancelToken};
 pub use lending::{GradientArea, LentMemory};
 pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use path_trial::try_path;

@@ -66,7 +66,7 @@ pub fn connect(
 
 /// Opens a connection to the shard at `address`.
 pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
-    let mut tcp = greet(connect_tcp(address, options.limit)?, options)?;
+    let mut tcp = greet(connect_tcp(address, options.limit, options.connected)?, options)?;
     if options.choice == TransportChoice::Only(Transport::Tcp) {
         return Ok(tcp);
     }
@@ -108,11 +108,11 @@ fn open_unix(tcp: &mut Link, options: ConnectOptions<'_>) -> Result<Result<Link,
         Ok(socket) => socket,
         Err(error) => return Ok(Err(obstacle_to(&path, error))),
     };
+    (options.connected)(&socket);
     Ok(greet(socket, options).map_err(UpgradeError::Failed))
 }
 
 fn greet(socket: Socket, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
-    (options.connected)(&socket);
     Link::greet(socket, options.shard, options.token, options.limit)
 }
 

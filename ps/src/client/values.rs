@@ -11,7 +11,7 @@ use std::{
 use syncline_rpc::{ShardFault, Token};
 
 use super::{
-    Link, LinkError,
+    CancelToken, Link, LinkError,
     blob::{digest_from_hex, fetch_whole, first_by_digest, missing},
     unexpected_reply,
 };
@@ -73,7 +73,12 @@ impl ValueClient {
 
     /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The shard has them in
     /// the system's memory then, and on disk within about a second.
-    pub fn put(&self, addresses: &[String], parts: [&[u8]; 2]) -> Result<String, PsError> {
+    pub fn put(
+        &self,
+        addresses: &[String],
+        parts: [&[u8]; 2],
+        cancel_token: &CancelToken,
+    ) -> Result<String, PsError> {
         let mut hasher = blake3::Hasher::new();
         for part in parts {
             hasher.update(part);
@@ -88,18 +93,25 @@ impl ValueClient {
             }
             other => other,
         };
-        let stored = self.with_link(address, |link| put(link, digest, parts));
-        stored.map_err(|error| named(error).into_error(address))?;
-        Ok(hex)
+        match self.with_link(address, cancel_token, |link| put(link, digest, parts)) {
+            Ok(()) => Ok(hex),
+            Err(error) => cancel_token.check().and(Err(named(error).into_error(address))),
+        }
     }
 
     /// Fetches a value of so many bytes from the shard that its digest says, or from another one of `addresses`, and checks
     /// it against its digest.
-    pub fn get(&self, addresses: &[String], digest: &str, bytes: u64) -> Result<Vec<u8>, PsError> {
+    pub fn get(
+        &self,
+        addresses: &[String],
+        digest: &str,
+        bytes: u64,
+        cancel_token: &CancelToken,
+    ) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
         let mut last = missing(digest);
         for address in first_by_digest(addresses, wanted) {
-            let got = self.with_link(address, |link| {
+            let got = self.with_link(address, cancel_token, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
                 link.set_read_timeout(Some(READ_LIMIT))?;
                 fetch_whole(link, wanted, bytes)
@@ -110,6 +122,7 @@ impl ValueClient {
                 Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => {}
                 Err(error) => last = error.into_error(address),
             }
+            cancel_token.check()?;
         }
         Err(last)
     }
@@ -118,16 +131,22 @@ impl ValueClient {
     fn with_link<T>(
         &self,
         address: &str,
+        cancel_token: &CancelToken,
         call: impl Fn(&mut Link) -> Result<T, LinkError>,
     ) -> Result<T, LinkError> {
         if let Some(mut link) = self.take(address) {
-            match call(&mut link) {
+            cancel_token.hold(link.socket());
+            let done = call(&mut link);
+            cancel_token.let_go();
+            match done {
                 Err(LinkError::Broken(_)) => {}
                 done => return self.keep(address, link, done),
             }
         }
-        let mut link = Link::open(address, &self.token, LIMIT)?;
-        let done = call(&mut link);
+        let opened = Link::open_under(cancel_token, address, &self.token, LIMIT);
+        let called = opened.map(|mut link| (call(&mut link), link));
+        cancel_token.let_go();
+        let (done, link) = called?;
         self.keep(address, link, done)
     }
 
@@ -161,10 +180,20 @@ fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkErr
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::{
+        io::Read,
+        net::{SocketAddr, TcpListener},
+        thread,
+    };
+
+    use syncline_rpc::hello::{self, Role};
 
     use super::*;
     use crate::server::{Handle, Options, Server};
+
+    fn nobody() -> CancelToken {
+        CancelToken::default()
+    }
 
     fn start(dir: &std::path::Path, listen: SocketAddr, token: &Token) -> Handle {
         let (token, state_dir) = (token.clone(), dir.to_owned());
@@ -187,18 +216,18 @@ mod tests {
         let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
         let addresses = [shard.address().to_string()];
         let values = ValueClient::new(token.clone());
-        let first = values.put(&addresses, [b"salt", b"first"]).unwrap();
+        let first = values.put(&addresses, [b"salt", b"first"], &nobody()).unwrap();
         assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "it is kept");
         let address = shard.address();
         shard.stop();
         let _shard = start(dir.path(), address, &token);
         assert_eq!(
-            values.get(&addresses, &first, 9).unwrap(),
+            values.get(&addresses, &first, 9, &nobody()).unwrap(),
             b"saltfirst",
             "through a stop, and a new connection"
         );
-        let second = values.put(&addresses, [b"salt", b"second"]).unwrap();
-        assert_eq!(values.get(&addresses, &second, 10).unwrap(), b"saltsecond");
+        let second = values.put(&addresses, [b"salt", b"second"], &nobody()).unwrap();
+        assert_eq!(values.get(&addresses, &second, 10, &nobody()).unwrap(), b"saltsecond");
         assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "one is enough");
     }
 
@@ -231,15 +260,60 @@ mod tests {
         let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
         let addresses = [shard.address().to_string()];
         let values = ValueClient::new(token);
-        let digest = values.put(&addresses, [b"salt", b"value"]).unwrap();
-        assert!(values.get(&addresses, &"ab".repeat(32), 9).unwrap_err().to_string().contains("E4"));
+        let digest = values.put(&addresses, [b"salt", b"value"], &nobody()).unwrap();
+        assert!(
+            values.get(&addresses, &"ab".repeat(32), 9, &nobody()).unwrap_err().to_string().contains("E4")
+        );
         for bytes in [8, 10] {
             assert!(
-                matches!(values.get(&addresses, &digest, bytes), Err(PsError::Damaged { .. })),
+                matches!(values.get(&addresses, &digest, bytes, &nobody()), Err(PsError::Damaged { .. })),
                 "{bytes}"
             );
         }
-        assert_eq!(values.get(&addresses, &digest, 9).unwrap(), b"saltvalue", "it is still there");
-        assert!(values.put(&[], [b"salt", b"value"]).is_err(), "no shard is named");
+        assert_eq!(values.get(&addresses, &digest, 9, &nobody()).unwrap(), b"saltvalue", "it is still there");
+        assert!(values.put(&[], [b"salt", b"value"], &nobody()).is_err(), "no shard is named");
+    }
+
+    #[test]
+    fn a_call_that_is_canceled_ends_whatever_its_shard_owes_it() {
+        let (token, value) = (Token::generate(), [b"salt".as_slice(), b"value"]);
+        type Call = fn(&ValueClient, &[String], [&[u8]; 2], &CancelToken) -> Result<(), PsError>;
+        let calls: [Call; 2] = [
+            |values, at, value, token| values.put(at, value, token).map(drop),
+            |values, at, _, token| values.get(at, &"ab".repeat(32), 9, token).map(drop),
+        ];
+        for (call, greets) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
+            let (listener, cancel_token) = (TcpListener::bind("127.0.0.1:0").unwrap(), nobody());
+            let addresses = [listener.local_addr().unwrap().to_string()];
+            let values = ValueClient::new(token.clone());
+            thread::scope(|scope| {
+                let shard = scope.spawn(|| {
+                    let mut caller = listener.accept().unwrap().0;
+                    if greets {
+                        hello::receive_blocking(&mut caller, &token, &[Role::Tensor], None).unwrap();
+                    }
+                    caller.read_exact(&mut [0]).unwrap();
+                    cancel_token.cancel();
+                    caller
+                });
+                let ended = call(&values, &addresses, value, &cancel_token);
+                assert!(matches!(ended, Err(PsError::Canceled)), "{greets}: {ended:?}");
+                drop(shard.join());
+            });
+        }
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_its_next_use_is_none_that_a_cancel_ends() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
+        let addresses = [shard.address().to_string()];
+        let (values, cancel_token) = (ValueClient::new(token), nobody());
+        for value in [b"first", b"later"] {
+            values.put(&addresses, [b"salt", value], &cancel_token).unwrap();
+        }
+        cancel_token.cancel();
+        let link = values.take(&addresses[0]).unwrap();
+        assert!(!link.socket().is_shut_down());
     }
 }

@@ -43,7 +43,7 @@ impl Socket {
     /// Takes one that a listener has accepted.
     pub fn accepted(socket: socket2::Socket, transport: Transport) -> io::Result<Self> {
         match transport {
-            Transport::Tcp => tcp::configure(socket),
+            Transport::Tcp => tcp::configure(&socket).map(|()| Self::new(socket, transport)),
             Transport::Unix | Transport::Shm => unix::connected(socket),
         }
     }

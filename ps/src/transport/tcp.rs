@@ -18,11 +18,12 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
 const VANISHED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects within `limit`, trying every address the name stands for.
-pub fn connect(address: &str, limit: Duration) -> io::Result<Socket> {
+/// Connects within `limit`, trying every address the name stands for. `connecting` is told of each socket before it is waited for: on
+/// Linux whoever shuts it down ends that, too.
+pub fn connect(address: &str, limit: Duration, connecting: &dyn Fn(&Socket)) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address behind {address}"));
     for target in address.to_socket_addrs()? {
-        match connect_one(target, limit) {
+        match connect_one(target, limit, connecting) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
@@ -30,23 +31,25 @@ pub fn connect(address: &str, limit: Duration) -> io::Result<Socket> {
     Err(last)
 }
 
-fn connect_one(target: SocketAddr, limit: Duration) -> io::Result<Socket> {
+fn connect_one(target: SocketAddr, limit: Duration, connecting: &dyn Fn(&Socket)) -> io::Result<Socket> {
     let socket = socket2::Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
     // Before connecting: the window's scale is agreed on with the first packet.
     size_buffers(&socket);
-    socket.connect_timeout(&target.into(), limit)?;
-    let addresses = (socket.local_addr()?.as_socket(), socket.peer_addr()?.as_socket());
+    let socket = Socket::new(socket, Transport::Tcp);
+    connecting(&socket);
+    socket.raw().connect_timeout(&target.into(), limit)?;
+    let addresses = (socket.raw().local_addr()?.as_socket(), socket.raw().peer_addr()?.as_socket());
     if let (Some(local), Some(peer)) = addresses {
         refuse_ourselves(local, peer)?;
     }
-    configure(socket)
+    configure(socket.raw())?;
+    Ok(socket)
 }
 
-/// A connected TCP socket as the tensor connection needs it.
-pub(super) fn configure(socket: socket2::Socket) -> io::Result<Socket> {
+/// Makes a connected TCP socket one as the tensor connection needs it.
+pub(super) fn configure(socket: &socket2::Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    set_keepalive(&socket)?;
-    Ok(Socket::new(socket, Transport::Tcp))
+    set_keepalive(socket)
 }
 
 /// What is sent and not acknowledged in time ends the connection, as a silence does.
@@ -79,4 +82,33 @@ pub(super) fn ask_buffers(socket: &socket2::Socket) -> io::Result<bool> {
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
     Ok(socket.send_buffer_size()?.min(socket.recv_buffer_size()?) >= SOCKET_BUFFER_BYTES)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_nobody_takes_is_waited_for_until_it_is_shut_down() {
+        let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let full = TcpListener::from(socket);
+        let address = full.local_addr().unwrap().to_string();
+        // What the kernel takes for a listener that does not, until it takes no more.
+        let taken = |_: usize| connect(&address, Duration::from_millis(100), &|_| {}).ok();
+        let waiting: Vec<Socket> = (0..64).map_while(taken).collect();
+        assert!(waiting.len() < 64, "the kernel takes more than it was told to");
+        let day = Duration::from_secs(24 * 3600);
+        thread::scope(|scope| {
+            let connecting = |socket: &Socket| {
+                let socket = socket.clone();
+                scope.spawn(move || socket.shut_down());
+            };
+            assert!(connect(&address, day, &connecting).is_err());
+        });
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look, run};
 use safetensors::SafeTensors;
 use syncline_ps::{
-    client::ValueClient,
+    client::{CancelToken, ValueClient},
     wire::{Reply, Request},
 };
 use syncline_rpc::{Collected, DigestRange, ShardFault};
@@ -86,9 +86,9 @@ fn a_value_of_a_task_that_is_damaged_on_disk_is_removed() {
     let rig = Rig::start(1);
     let values = ValueClient::new(rig.token.clone());
     for damaged in [&b"saltvalve"[..], b"saltval", b""] {
-        let digest = values.put(&rig.addresses(), [b"salt", b"value"]).unwrap();
+        let digest = values.put(&rig.addresses(), [b"salt", b"value"], &CancelToken::default()).unwrap();
         fs::write(rig.blob_path(0, &digest), damaged).unwrap();
-        let code = || values.get(&rig.addresses(), &digest, 9).unwrap_err().code();
+        let code = || values.get(&rig.addresses(), &digest, 9, &CancelToken::default()).unwrap_err().code();
         assert_eq!([code(), code()], ["E415", "E404"], "{damaged:?}");
     }
 }

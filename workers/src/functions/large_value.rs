@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, ValueClient},
+    client::{Addresses, BlobClient, CancelToken, ValueClient},
 };
 use syncline_rpc::{ShardFault, Token};
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
@@ -15,22 +15,25 @@ use super::StopFlag;
 /// The first bytes of a blob: no other has the same.
 pub(crate) type Salt = [u8; BlobValue::SALT_BYTES];
 
-/// Where values lie that are too large to travel. Its calls block.
+/// Where values lie that are too large to travel. Its calls block until the token is canceled.
 pub(crate) trait ValueStore: Send + Sync {
     /// Keeps a value.
-    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError>;
+    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError>;
 
     /// Fetches a value.
-    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError>;
+    fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError>;
 }
 
-/// Puts the large constants among the arguments of new tasks into the store.
-pub(crate) fn move_large_constants(store: &dyn ValueStore, tasks: &mut [NewTask]) -> Result<(), PsError> {
+/// Stores the large constants among the arguments of new tasks with `put`.
+pub(crate) fn move_large_constants(
+    tasks: &mut [NewTask],
+    put: impl Fn(Salt, &[u8]) -> Result<BlobValue, PsError>,
+) -> Result<(), PsError> {
     for arg in tasks.iter_mut().flat_map(|task| &mut task.args) {
         if let Arg::Value(value) = arg
             && value.len() > MAX_INLINE_BYTES
         {
-            *arg = Arg::Blob(store.put(rand::random(), value)?);
+            *arg = Arg::Blob(put(rand::random(), value)?);
         }
     }
     Ok(())
@@ -55,23 +58,28 @@ impl ShardValues {
 
     /// Keeps a blob as it is, and gives its digest. Sends nothing if it is there already.
     pub(crate) fn put_blob(&self, blob: &[u8]) -> Result<String, PsError> {
-        self.with_shards(|shards| self.blobs.put_by_digest(shards, blob))
+        self.with_shards(&CancelToken::default(), |shards| self.blobs.put_by_digest(shards, blob))
     }
 
     /// Fetches a blob as it is, as long as nobody asks to stop.
     #[cfg(feature = "worker")]
     pub(crate) fn get_blob(&self, digest: &str, stop: &StopFlag) -> Result<Vec<u8>, PsError> {
-        let cancel_token = syncline_ps::client::CancelToken::default();
-        let blobs = self.blobs.clone().under(cancel_token.clone());
-        let fetch = || self.with_shards(|shards| blobs.get_by_digest(shards, digest));
-        stop.interruptible(move || cancel_token.cancel(), fetch)
+        stop.cancelable(|cancel_token| {
+            let blobs = self.blobs.clone().under(cancel_token.clone());
+            self.with_shards(cancel_token, |shards| blobs.get_by_digest(shards, digest))
+        })
     }
 
     /// Makes a call with the addresses of all shards, again while a shard cannot be reached. A shard says itself for how long its
     /// second process is waited for.
-    fn with_shards<T>(&self, call: impl Fn(&[String]) -> Result<T, PsError>) -> Result<T, PsError> {
+    fn with_shards<T>(
+        &self,
+        cancel_token: &CancelToken,
+        call: impl Fn(&[String]) -> Result<T, PsError>,
+    ) -> Result<T, PsError> {
         let give_up = Instant::now() + SHARDS_TIMEOUT;
         loop {
+            cancel_token.check()?;
             let shards = self.shards.get();
             let is_last = Instant::now() >= give_up;
             match call(&shards) {
@@ -94,14 +102,16 @@ impl ShardValues {
 }
 
 impl ValueStore for ShardValues {
-    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        let digest = self.with_shards(|shards| self.values.put(shards, [&salt, value]))?;
+    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
+        let put = |shards: &[String]| self.values.put(shards, [&salt, value], cancel_token);
+        let digest = self.with_shards(cancel_token, put)?;
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
-    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+    fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError> {
         let bytes = blob.bytes.saturating_add(BlobValue::SALT_BYTES as u64);
-        let whole = self.with_shards(|shards| self.values.get(shards, &blob.digest, bytes))?;
+        let get = |shards: &[String]| self.values.get(shards, &blob.digest, bytes, cancel_token);
+        let whole = self.with_shards(cancel_token, get)?;
         Ok(whole.get(BlobValue::SALT_BYTES..).unwrap_or_default().into())
     }
 }
@@ -109,7 +119,7 @@ impl ValueStore for ShardValues {
 #[cfg(test)]
 mod tests {
     use std::{
-        cell::RefCell,
+        cell::{Cell, RefCell},
         collections::BTreeMap,
         io::Read as _,
         net::{SocketAddr, TcpListener},
@@ -122,13 +132,32 @@ mod tests {
 
     use super::*;
 
+    fn nobody() -> CancelToken {
+        CancelToken::default()
+    }
+
+    #[test]
+    fn who_waits_for_shards_that_are_away_or_not_named_yet_is_let_go_when_it_is_canceled() {
+        for addresses in [&["a:1".to_owned()][..], &[]] {
+            let store = ShardValues::new(Token::generate(), Addresses::from(addresses));
+            let (cancel_token, calls) = (nobody(), Cell::new(0));
+            let ended = store.with_shards(&cancel_token, |_| -> Result<(), PsError> {
+                calls.set(calls.get() + 1);
+                cancel_token.cancel();
+                Err(PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "refused".into() })
+            });
+            assert!(matches!(ended, Err(PsError::Canceled)), "{ended:?}");
+            assert_eq!(calls.get(), 1, "{addresses:?}");
+        }
+    }
+
     #[test]
     fn a_value_that_only_a_process_which_is_away_may_have_is_waited_for() {
         let store = ShardValues::new(Token::generate(), Addresses::from(&["a:1".to_owned()][..]));
         let (digest, cause) = ("d".to_owned(), "it has not come back".to_owned());
         let away = PsError::from(ShardFault::SecondAway { digest, cause });
         let answers = RefCell::new(vec![Ok(b"value".to_vec()), Err(away)]);
-        let got = store.with_shards(|_| answers.borrow_mut().pop().unwrap());
+        let got = store.with_shards(&nobody(), |_| answers.borrow_mut().pop().unwrap());
         assert_eq!(got.unwrap(), b"value");
     }
 
@@ -176,8 +205,9 @@ mod tests {
         let mut homes = BTreeMap::<usize, u32>::new();
         for task in 0..16 {
             let large = vec![7u8; MAX_INLINE_BYTES + 1];
-            let blob = store.put([task; BlobValue::SALT_BYTES], &large).unwrap();
-            assert_eq!((blob.bytes, &store.get(&blob).unwrap()[..]), (large.len() as u64, &large[..]));
+            let blob = store.put([task; BlobValue::SALT_BYTES], &large, &nobody()).unwrap();
+            let fetched = store.get(&blob, &nobody()).unwrap();
+            assert_eq!((blob.bytes, &fetched[..]), (large.len() as u64, &large[..]));
             let home = addresses.iter().position(|a| blobs.has(a, &blob.digest).unwrap()).unwrap();
             *homes.entry(home).or_default() += 1;
         }
@@ -186,8 +216,9 @@ mod tests {
         let args = vec![Arg::Value(vec![1].into()), Arg::Value(vec![2; MAX_INLINE_BYTES + 1].into())];
         let (after, name) = (Vec::new(), None);
         let mut tasks = [NewTask { class: ClassIndex(0), args, after, name }];
-        move_large_constants(&store, &mut tasks).unwrap();
+        move_large_constants(&mut tasks, |salt, value| store.put(salt, value, &nobody())).unwrap();
         let [Arg::Value(small), Arg::Blob(large)] = &tasks[0].args[..] else { panic!("{tasks:?}") };
-        assert_eq!((&small[..], &store.get(large).unwrap()[..]), (&[1][..], &[2; MAX_INLINE_BYTES + 1][..]));
+        let large = store.get(large, &nobody()).unwrap();
+        assert_eq!((&small[..], &large[..]), (&[1][..], &[2; MAX_INLINE_BYTES + 1][..]));
     }
 }

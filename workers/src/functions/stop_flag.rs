@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use syncline_ps::client::CancelToken;
 use tokio::sync::Notify;
 
 /// What ends work that does not look.
@@ -69,6 +70,13 @@ impl StopFlag {
         let done = work();
         set(None);
         done
+    }
+
+    /// Works with shards, under a token that is canceled once it is asked for.
+    pub(crate) fn cancelable<T>(&self, work: impl FnOnce(&CancelToken) -> T) -> T {
+        let cancel_token = CancelToken::default();
+        let canceled = cancel_token.clone();
+        self.interruptible(move || canceled.cancel(), || work(&cancel_token))
     }
 }
 

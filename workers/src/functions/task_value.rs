@@ -1,9 +1,9 @@
 //! What a task gives, as it travels.
 
 use syncline_ps::PsError;
-use syncline_scheduler::tasks::{Bytes, MAX_INLINE_BYTES, TaskIndex, Value};
+use syncline_scheduler::tasks::{BlobValue, Bytes, MAX_INLINE_BYTES, TaskIndex, Value};
 
-use super::large_value::{Salt, ValueStore};
+use super::large_value::Salt;
 
 /// The salt of what one attempt at a task gives.
 pub(crate) fn task_salt(nonce: u32, task: TaskIndex, attempt: u16) -> Salt {
@@ -14,11 +14,15 @@ pub(crate) fn task_salt(nonce: u32, task: TaskIndex, attempt: u16) -> Salt {
     salt
 }
 
-/// The value as it travels; a large one is put into the store.
-pub(crate) fn to_value(store: &dyn ValueStore, salt: Salt, value: Bytes) -> Result<Value, PsError> {
+/// The value as it travels; a large one is stored with `put`.
+pub(crate) fn to_value(
+    salt: Salt,
+    value: Bytes,
+    put: impl FnOnce(Salt, &[u8]) -> Result<BlobValue, PsError>,
+) -> Result<Value, PsError> {
     match value.len() <= MAX_INLINE_BYTES {
         true => Ok(Value::Inline(value)),
-        false => store.put(salt, &value).map(Value::Blob),
+        false => put(salt, &value).map(Value::Blob),
     }
 }
 

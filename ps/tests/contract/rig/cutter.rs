@@ -100,7 +100,7 @@ impl Front {
 fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Channel, Channel)> {
     let limit = Duration::from_secs(5);
     if super::super::super::TRANSPORT != Transport::Shm {
-        let server = connect_tcp(target, limit).ok()?;
+        let server = connect_tcp(target, limit, &|_| {}).ok()?;
         return Some((Channel::Socket(client), Channel::Socket(server)));
     }
     hello::receive_blocking(&mut client, token, &[Role::Tensor], None).ok()?;

@@ -1,6 +1,6 @@
 //! A graph of calls becomes a job.
 
-use syncline_ps::client::Addresses;
+use syncline_ps::client::{Addresses, CancelOnDrop};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     blocking,
     client::{Client, ClientError, calls::CALL_TIMEOUT},
-    functions::{ShardValues, TaskGraph, move_large_constants},
+    functions::{ShardValues, TaskGraph, ValueStore, move_large_constants},
 };
 
 /// Code of a part behind which others are missing.
@@ -166,8 +166,13 @@ impl Client {
         if !tasks.iter().any(has_large_constants) {
             return Ok(tasks);
         }
-        let store = self.values().await?;
-        Ok(blocking(move || move_large_constants(&store, &mut tasks).map(|()| tasks)).await?)
+        let (store, canceled) = (self.values().await?, CancelOnDrop::default());
+        let cancel_token = canceled.token();
+        let moved = move || {
+            let put = |salt, value: &[u8]| store.put(salt, value, &cancel_token);
+            move_large_constants(&mut tasks, put).map(|()| tasks)
+        };
+        Ok(blocking(moved).await?)
     }
 
     /// Where large values lie.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::{any::type_name, panic::resume_unwind, time::Duration};
 
 use serde::de::DeserializeOwned;
+use syncline_ps::client::CancelOnDrop;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
@@ -89,8 +90,9 @@ impl Client {
         let bytes = match self.value_when_done(job, task).await? {
             Value::Inline(bytes) => bytes,
             Value::Blob(blob) => {
-                let store = self.values().await?;
-                blocking(move || store.get(&blob)).await?
+                let (store, canceled) = (self.values().await?, CancelOnDrop::default());
+                let cancel_token = canceled.token();
+                blocking(move || store.get(&blob, &cancel_token)).await?
             }
         };
         decode(&bytes).map_err(|cause| match bytes.is_empty() {

@@ -72,12 +72,15 @@ pub(super) fn run(
         warn!(%error, task = %order.task, "an argument cannot be fetched now: the call is given back");
         Ended::without_value(Outcome::NotBegun, 0)
     };
-    let args = match kept_values::filled(&group.job.job, &order.args, &around.cluster) {
-        Ok(args) => args,
+    let stopped = |run_us| Ended::without_value(Outcome::Stopped, run_us);
+    let args = match kept_values::filled(&group.job.job, &order.args, &around.cluster, stop) {
+        Ok(Some(args)) => args,
+        Ok(None) => return stopped(0),
         Err(error) => return given_back(&error),
     };
-    let input = match input(function.name, &args, &around.store, scratch) {
+    let input = match input(function.name, &args, &around.store, stop, scratch) {
         Ok(input) => input,
+        Err(CallFault::Store(PsError::Canceled)) => return stopped(0),
         Err(CallFault::Store(error @ PsError::Unreachable { .. })) if order.attempt < MOST_GIVEN_BACK => {
             return given_back(&error);
         }
@@ -90,7 +93,7 @@ pub(super) fn run(
     let run_us = began.elapsed().as_micros() as u64;
     let mut given = match called {
         Ok(Some(given)) => given,
-        Ok(None) => return Ended::without_value(Outcome::Stopped, run_us),
+        Ok(None) => return stopped(run_us),
         Err(fault) => return failed(fault, run_us),
     };
     let preview = match &mut given {
@@ -98,9 +101,11 @@ pub(super) fn run(
         CallOutput::Added(_) | CallOutput::Nothing => None,
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
-    let store = PatientStore { store: &around.store, stop, progress: &attempt.progress };
+    let runtime = around.cluster.runtime();
+    let store = PatientStore { store: &around.store, stop, progress: &attempt.progress, runtime };
     match outcome(attempt, given, added, &store) {
         Ok((outcome, value)) => Ended { outcome, run_us, value, preview },
+        Err(CallFault::Store(PsError::Canceled)) => stopped(run_us),
         Err(fault) => failed(fault, run_us),
     }
 }
@@ -110,7 +115,7 @@ fn outcome(
     attempt: &held::Attempt,
     given: CallOutput,
     added: Option<GraphParts>,
-    store: &dyn ValueStore,
+    store: &PatientStore<'_>,
 ) -> Result<(Outcome, Option<Bytes>), CallFault> {
     let (job, order) = (&attempt.group.job, &attempt.order);
     let value = match given {
@@ -120,14 +125,17 @@ fn outcome(
     };
     let kept = value.as_ref().ok().cloned();
     let value: Result<Value, u32> = match value {
-        Ok(bytes) => Ok(to_value(store, task_salt(job.nonce, order.task, order.attempt), bytes)?),
+        Ok(bytes) => {
+            let salt = task_salt(job.nonce, order.task, order.attempt);
+            Ok(to_value(salt, bytes, |salt, value| store.put(salt, value))?)
+        }
         Err(place) => Err(place),
     };
     let outcome = match (added, value) {
         (None, Ok(value)) => Outcome::Value(value),
         (added, value) => {
             let GraphParts { classes, mut tasks, .. } = added.unwrap_or_default();
-            move_large_constants(store, &mut tasks)?;
+            move_large_constants(&mut tasks, |salt, value| store.put(salt, value))?;
             let bytes = added_bytes(&classes, &tasks);
             if bytes > MAX_ADDED_BYTES {
                 let function = attempt.group.id.name.to_string();

@@ -2,21 +2,22 @@
 
 use syncline_scheduler::tasks::{OneArg, OrderArg, Value};
 
-use crate::functions::{CallFault, ValueStore};
+use crate::functions::{CallFault, StopFlag, ValueStore};
 
 /// The input for these arguments. Borrowed where there is one, which came with the order; put together in `scratch`
-/// otherwise. Fetches what is too large to travel: it may block.
+/// otherwise. Fetches what is too large to travel: it may block, until it is asked to stop.
 pub(super) fn input<'a>(
     function: &str,
     args: &'a [OrderArg],
     store: &dyn ValueStore,
+    stop: &StopFlag,
     scratch: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], CallFault> {
     if let [OrderArg::One(OneArg::Value(Value::Inline(only)))] = args {
         return Ok(only);
     }
     scratch.clear();
-    append(function, args, store, scratch)?;
+    append(function, args, store, stop, scratch)?;
     Ok(scratch)
 }
 
@@ -24,6 +25,7 @@ fn append(
     function: &str,
     args: &[OrderArg],
     store: &dyn ValueStore,
+    stop: &StopFlag,
     to: &mut Vec<u8>,
 ) -> Result<(), CallFault> {
     for arg in args {
@@ -37,7 +39,10 @@ fn append(
             }
             match part {
                 OneArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
-                OneArg::Value(Value::Blob(blob)) => to.extend_from_slice(&store.get(blob)?),
+                OneArg::Value(Value::Blob(blob)) => {
+                    let value = stop.cancelable(|cancel_token| store.get(blob, cancel_token))?;
+                    to.extend_from_slice(&value);
+                }
                 OneArg::Failure(failure) => {
                     let encoded = postcard::to_stdvec(failure);
                     to.extend(encoded.expect("a failure always has an encoding"));
@@ -63,7 +68,7 @@ fn append_length(mut length: usize, to: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use syncline_ps::PsError;
+    use syncline_ps::{PsError, client::CancelToken};
     use syncline_scheduler::tasks::{BlobValue, Bytes, TaskFailure, TaskIndex};
 
     use super::*;
@@ -72,11 +77,11 @@ mod tests {
     struct NoBlobs;
 
     impl ValueStore for NoBlobs {
-        fn put(&self, _: Salt, _: &[u8]) -> Result<BlobValue, PsError> {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
             panic!("nothing is stored here")
         }
 
-        fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+        fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
             panic!("{blob:?} is not here")
         }
     }
@@ -95,11 +100,12 @@ mod tests {
             OrderArg::Outcomes(vec![given(7), failed, given(8)]),
         ];
         type Outcomes = (Result<u64, TaskFailure>, Result<u64, TaskFailure>, Vec<Result<u64, TaskFailure>>);
-        let mut scratch = Vec::new();
+        let (mut scratch, stop) = (Vec::new(), StopFlag::default());
         let read: Outcomes =
-            postcard::from_bytes(input("f", &args, &NoBlobs, &mut scratch).unwrap()).unwrap();
+            postcard::from_bytes(input("f", &args, &NoBlobs, &stop, &mut scratch).unwrap()).unwrap();
         assert_eq!(read, (Ok(300), Err(failure.clone()), vec![Ok(7), Err(failure), Ok(8)]));
         let missing = [OrderArg::Outcome(OneArg::Held(TaskIndex(1)))];
-        assert!(matches!(input("f", &missing, &NoBlobs, &mut scratch), Err(CallFault::Missing { .. })));
+        let read = input("f", &missing, &NoBlobs, &stop, &mut scratch);
+        assert!(matches!(read, Err(CallFault::Missing { .. })));
     }
 }

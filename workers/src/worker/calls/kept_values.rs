@@ -7,26 +7,36 @@ use syncline_scheduler::{
     tasks::{OneArg, OrderArg},
 };
 
-use crate::{client::ClientError, functions::OwnCluster};
+use crate::{
+    client::ClientError,
+    functions::{OwnCluster, StopFlag},
+};
 
 /// The arguments with such values in their places; those that are not kept any more stay named. It may block for as long as no engine
-/// answers.
+/// answers; `None` if it was asked to stop meanwhile.
 pub(super) fn filled<'a>(
     job: &JobId,
     args: &'a [OrderArg],
     cluster: &OwnCluster,
-) -> Result<Cow<'a, [OrderArg]>, ClientError> {
+    stop: &StopFlag,
+) -> Result<Option<Cow<'a, [OrderArg]>>, ClientError> {
     let named = |part: &OneArg| if let OneArg::Kept(task) = part { Some(*task) } else { None };
     let tasks: HashSet<_> = args.iter().flat_map(OrderArg::parts).filter_map(named).collect();
     if tasks.is_empty() {
-        return Ok(args.into());
+        return Ok(Some(args.into()));
     }
-    let kept = cluster.runtime().block_on(cluster.client().kept_values(job, tasks))?;
+    let kept = cluster.runtime().block_on(async {
+        tokio::select! {
+            kept = cluster.client().kept_values(job, tasks) => Some(kept),
+            () = stop.asked() => None,
+        }
+    });
+    let Some(kept) = kept.transpose()? else { return Ok(None) };
     let mut args = args.to_vec();
     for part in args.iter_mut().flat_map(OrderArg::parts_mut) {
         if let Some(value) = named(part).and_then(|task| kept.get(&task)) {
             *part = OneArg::Value(value.clone());
         }
     }
-    Ok(args.into())
+    Ok(Some(args.into()))
 }

@@ -1,16 +1,20 @@
-//! A store that a result is given to until it is taken: what a function may have worked for is not thrown away because a shard
+//! A store to which a result is offered until it is taken: what a function may have worked for is not thrown away because a shard
 //! is away for a while.
 
 use std::{thread::sleep, time::Duration};
 
-use syncline_ps::PsError;
+use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{OutageLogger, ShardFault};
-use syncline_scheduler::tasks::{BlobValue, Bytes, Progress};
+use syncline_scheduler::tasks::{BlobValue, Progress};
+use tokio::runtime::Handle;
 
 use crate::functions::{ProgressCell, Salt, StopFlag, ValueStore};
 
 /// From one try to the next. Where a disk is full each may send much.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// An attempt that is told to stop has its value counted if it is stored in the grace period of its job. A shard that is slower than this
+/// is not waited for: a second, and another one for so many bytes.
+const BYTES_PER_SECOND: usize = 16 << 20;
 
 /// Puts values until they are stored or the attempt is told to stop, as far as what prevents it may pass.
 pub(super) struct PatientStore<'a> {
@@ -18,13 +22,16 @@ pub(super) struct PatientStore<'a> {
     pub stop: &'a StopFlag,
     /// Of the call, at which people look to learn why it has not ended.
     pub progress: &'a ProgressCell,
+    /// Where it is noticed that a shard is too slow.
+    pub runtime: &'a Handle,
 }
 
-impl ValueStore for PatientStore<'_> {
-    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+impl PatientStore<'_> {
+    /// Keeps a value.
+    pub(super) fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
         let mut outage = OutageLogger::default();
         loop {
-            let error = match self.store.put(salt, value) {
+            let error = match self.try_to_put(salt, value) {
                 Err(error) if may_pass(&error) && !self.stop.is_asked() => error,
                 done => {
                     outage.resolve("shards take values");
@@ -40,8 +47,18 @@ impl ValueStore for PatientStore<'_> {
         }
     }
 
-    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
-        self.store.get(blob)
+    fn try_to_put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+        let (cancel_token, runtime) = (CancelToken::default(), self.runtime.clone());
+        let limit = Duration::from_secs(1 + (value.len() / BYTES_PER_SECOND) as u64);
+        let canceled = cancel_token.clone();
+        let cancel_later = move || {
+            let canceled = canceled.clone();
+            runtime.spawn(async move {
+                tokio::time::sleep(limit).await;
+                canceled.cancel();
+            });
+        };
+        self.stop.interruptible(cancel_later, || self.store.put(salt, value, &cancel_token))
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_ps::PsError;
+use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -62,14 +62,14 @@ impl Memory {
 }
 
 impl ValueStore for Memory {
-    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+    fn put(&self, salt: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
         self.fail_if_due()?;
         let digest = blake3::hash(&[&salt[..], value].concat()).to_hex().to_string();
         self.0.lock().unwrap().insert(digest.clone(), (salt, value.into()));
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
-    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+    fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
         self.fail_if_due()?;
         let digest = blob.digest.clone();
         let found = self.0.lock().unwrap().get(&digest).map(|(_, value)| value.clone());
@@ -78,13 +78,13 @@ impl ValueStore for Memory {
 }
 
 /// A pool, and what an engine would see of it.
-struct Rig {
+struct Rig<S = Memory> {
     pool: Pool,
-    store: Memory,
+    store: S,
     runtime: Runtime,
 }
 
-impl Drop for Rig {
+impl<S> Drop for Rig<S> {
     fn drop(&mut self) {
         self.pool.abandon();
     }
@@ -125,14 +125,22 @@ fn rig_without_limits(registry: Registry, slots: u32) -> Rig {
 
 /// The same of a worker that had other pools before.
 fn rig_beside(registry: Registry, slots: u32, given_up: GivenUp) -> Rig {
+    rig_with(Memory::default(), registry, slots, given_up)
+}
+
+fn rig_with<S: ValueStore + Clone + 'static>(
+    store: S,
+    registry: Registry,
+    slots: u32,
+    given_up: GivenUp,
+) -> Rig<S> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let store = Memory::default();
     let around = CallEnvironment::new(store.clone(), nowhere(), runtime.handle().clone());
     let pool = Pool::start(registry, slots, around, given_up).unwrap();
     Rig { pool, store, runtime }
 }
 
-impl Rig {
+impl<S> Rig<S> {
     fn order(&self, function: FunctionId, tasks: Vec<TaskOrder>) {
         self.pool.take(vec![group(function, tasks)], None);
     }

@@ -2,10 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Duration,
 };
 
-use syncline_ps::PsError;
+use syncline_ps::{PsError, client::CancelToken};
 use syncline_scheduler::tasks::{BlobValue, Bytes};
 
 use crate::{
@@ -15,6 +16,8 @@ use crate::{
 
 /// Values are kept up to this sum of their sizes; the newest is kept whatever its size.
 const MAX_BYTES: u64 = 64 << 20;
+/// How often who waits for what another one fetches looks whether it still has to.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A store in front of which the values that were used last are kept. Threads that want the same value fetch it once.
 pub(super) struct ValueCache {
@@ -32,8 +35,46 @@ struct LruEntries {
 #[derive(Clone)]
 struct Entry {
     blob: BlobValue,
-    /// `None` until it is here; locked while it is fetched.
-    value: Arc<Mutex<Option<Bytes>>>,
+    value: Arc<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: Mutex<SlotState>,
+    /// It was fetched, or was not to be had.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum SlotState {
+    #[default]
+    Empty,
+    /// By one for all who want it.
+    Fetching,
+    Here(Bytes),
+}
+
+impl Slot {
+    fn set(&self, state: SlotState) {
+        *lock(&self.state) = state;
+        self.changed.notify_all();
+    }
+
+    /// The value if it is here, or comes while another one fetches it; `None`: the caller is to fetch it.
+    fn wait(&self, cancel_token: &CancelToken) -> Result<Option<Bytes>, PsError> {
+        let mut state = lock(&self.state);
+        loop {
+            match &*state {
+                SlotState::Here(value) => return Ok(Some(value.clone())),
+                SlotState::Empty => break,
+                SlotState::Fetching => cancel_token.check()?,
+            }
+            let woken = self.changed.wait_timeout(state, CANCEL_POLL_INTERVAL);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *state = SlotState::Fetching;
+        Ok(None)
+    }
 }
 
 impl ValueCache {
@@ -43,26 +84,28 @@ impl ValueCache {
 }
 
 impl ValueStore for ValueCache {
-    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        let blob = self.store.put(salt, value)?;
+    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
+        let blob = self.store.put(salt, value, cancel_token)?;
         // A task that comes next often takes what was made here. One that is very large is there twice for now, and not kept.
         if blob.bytes <= MAX_BYTES {
             let entry = lock(&self.kept).entry(&blob);
-            *lock(&entry.value) = Some(value.into());
+            entry.value.set(SlotState::Here(value.into()));
         }
         Ok(blob)
     }
 
-    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+    fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError> {
         let entry = lock(&self.kept).entry(blob);
-        let mut value = lock(&entry.value);
-        if let Some(value) = &*value {
-            return Ok(value.clone());
+        if let Some(value) = entry.value.wait(cancel_token)? {
+            return Ok(value);
         }
-        match self.store.get(blob) {
-            Ok(fetched) => Ok(value.insert(fetched).clone()),
+        match self.store.get(blob, cancel_token) {
+            Ok(fetched) => {
+                entry.value.set(SlotState::Here(fetched.clone()));
+                Ok(fetched)
+            }
             Err(error) => {
-                drop(value);
+                entry.value.set(SlotState::Empty);
                 lock(&self.kept).remove_empty(blob);
                 Err(error)
             }
@@ -74,7 +117,7 @@ impl LruEntries {
     /// Forgets a value that could not be fetched: it takes no room from others. One that is here, or is being fetched, stays.
     fn remove_empty(&mut self, blob: &BlobValue) {
         let is_empty =
-            |entry: &Entry| entry.blob == *blob && entry.value.try_lock().is_ok_and(|value| value.is_none());
+            |entry: &Entry| entry.blob == *blob && matches!(*lock(&entry.value.state), SlotState::Empty);
         if let Some(at) = self.entries.iter().position(is_empty)
             && let Some(removed) = self.entries.remove(at)
         {
@@ -105,7 +148,10 @@ impl LruEntries {
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::{AtomicU32, Ordering},
+        sync::{
+            atomic::{AtomicU32, Ordering},
+            mpsc,
+        },
         thread,
     };
 
@@ -116,12 +162,12 @@ mod tests {
     struct Counting(Arc<AtomicU32>);
 
     impl ValueStore for Counting {
-        fn put(&self, _: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+        fn put(&self, _: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
             let digest = String::from_utf8_lossy(value).into_owned();
             Ok(BlobValue { digest, bytes: value.len() as u64 })
         }
 
-        fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+        fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
             match self.0.fetch_add(1, Ordering::SeqCst) {
                 0 => Err(PsError::Canceled),
                 _ => Ok(blob.digest.as_bytes().into()),
@@ -129,18 +175,54 @@ mod tests {
         }
     }
 
+    fn nobody() -> CancelToken {
+        CancelToken::default()
+    }
+
+    /// Says that it was asked, and gives the value when it is let to.
+    struct Slow(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>);
+
+    impl ValueStore for Slow {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+            panic!("nothing is stored here")
+        }
+
+        fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
+            self.0.send(()).unwrap();
+            lock(&self.1).recv().unwrap();
+            Ok(blob.digest.as_bytes().into())
+        }
+    }
+
+    #[test]
+    fn who_waits_for_what_another_one_fetches_is_let_go_when_it_is_canceled() {
+        let ((begin, begun), (go, gone)) = (mpsc::channel(), mpsc::channel());
+        let cache = ValueCache::new(Box::new(Slow(begin, Mutex::new(gone))));
+        let blob = BlobValue { digest: "slow".into(), bytes: 4 };
+        thread::scope(|threads| {
+            let fetches = threads.spawn(|| cache.get(&blob, &nobody()));
+            begun.recv().unwrap();
+            let canceled = nobody();
+            canceled.cancel();
+            assert!(matches!(cache.get(&blob, &canceled), Err(PsError::Canceled)));
+            go.send(()).unwrap();
+            assert_eq!(&fetches.join().unwrap().unwrap()[..], b"slow");
+        });
+        assert_eq!(&cache.get(&blob, &nobody()).unwrap()[..], b"slow", "it is kept");
+    }
+
     #[test]
     fn what_is_made_here_is_not_fetched_and_what_cannot_be_takes_no_room() {
         let store = Counting::default();
         let cache = ValueCache::new(Box::new(store.clone()));
-        let blob = cache.put(Salt::default(), b"made").unwrap();
-        assert_eq!(&cache.get(&blob).unwrap()[..], b"made");
+        let blob = cache.put(Salt::default(), b"made", &nobody()).unwrap();
+        assert_eq!(&cache.get(&blob, &nobody()).unwrap()[..], b"made");
         assert_eq!(store.0.load(Ordering::SeqCst), 0);
         let missing = BlobValue { digest: "missing".into(), bytes: MAX_BYTES };
-        assert!(cache.get(&missing).is_err());
+        assert!(cache.get(&missing, &nobody()).is_err());
         assert_eq!(lock(&cache.kept).bytes, 0, "it has made room for it");
-        cache.put(Salt::default(), b"made").unwrap();
-        cache.get(&blob).unwrap();
+        cache.put(Salt::default(), b"made", &nobody()).unwrap();
+        cache.get(&blob, &nobody()).unwrap();
         assert_eq!(store.0.load(Ordering::SeqCst), 1);
         assert_eq!(lock(&cache.kept).bytes, 4);
     }
@@ -152,13 +234,13 @@ mod tests {
         let blob = |name: &str, bytes| BlobValue { digest: name.into(), bytes };
         let fetched = |name, bytes| {
             let before = store.0.load(Ordering::SeqCst);
-            assert_eq!(&cache.get(&blob(name, bytes)).unwrap()[..], name.as_bytes());
+            assert_eq!(&cache.get(&blob(name, bytes), &nobody()).unwrap()[..], name.as_bytes());
             store.0.load(Ordering::SeqCst) - before
         };
-        assert!(cache.get(&blob("a", MAX_BYTES / 2)).is_err(), "what fails is tried again");
+        assert!(cache.get(&blob("a", MAX_BYTES / 2), &nobody()).is_err(), "what fails is tried again");
         thread::scope(|threads| {
             for _ in 0..4 {
-                threads.spawn(|| cache.get(&blob("a", MAX_BYTES / 2)).unwrap());
+                threads.spawn(|| cache.get(&blob("a", MAX_BYTES / 2), &nobody()).unwrap());
             }
         });
         assert_eq!(store.0.load(Ordering::SeqCst), 2);

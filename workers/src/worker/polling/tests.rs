@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use syncline_ps::PsError;
+use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{
     EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
     WorkerServiceClient, accept, answer_calls, channel, hello::Role,
@@ -153,11 +153,11 @@ impl WorkerService for Engine {
 struct NoStore;
 
 impl ValueStore for NoStore {
-    fn put(&self, _: Salt, _: &[u8]) -> Result<BlobValue, PsError> {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
         Err(PsError::Canceled)
     }
 
-    fn get(&self, _: &BlobValue) -> Result<Bytes, PsError> {
+    fn get(&self, _: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
         Err(PsError::Canceled)
     }
 }

@@ -50,7 +50,7 @@ fn what_waits_for_a_task_that_gives_nothing_is_dropped_without_a_word_and_can_co
     let Spawned { classes, tasks, value } = &**spawned;
     assert_eq!((classes.len(), tasks.len(), value), (1, 1, &Err(0)));
     let syncline_scheduler::tasks::Arg::Blob(large) = &tasks[0].args[0] else { panic!("{tasks:?}") };
-    assert!(rig.store.get(large).unwrap().len() > MAX_INLINE_BYTES);
+    assert!(rig.store.get(large, &CancelToken::default()).unwrap().len() > MAX_INLINE_BYTES);
     rig.order(ADD.id(), vec![task(22, vec![is(1), is(1)])]);
     assert_eq!(rig.number(22), 2);
 }

@@ -21,6 +21,7 @@ fn counting() -> (Registry, Arc<AtomicU32>) {
     };
     registry.register(LARGE, large).unwrap();
     registry.register(SIZE, |bytes: Vec<u8>, more: u64| bytes.len() as u64 + more).unwrap();
+    registry.register(ADD, |a: u64, b: u64| a + b).unwrap();
     (registry, runs)
 }
 
@@ -45,7 +46,10 @@ fn whoever_looks_at_a_call_whose_value_waits_for_a_shard_is_told_why() {
     *store.1.lock().unwrap() = vec![disk_full()];
     let (stop, progress) = (StopFlag::default(), ProgressCell::default());
     progress.set(3, 3, "all read");
-    PatientStore { store: &store, stop: &stop, progress: &progress }.put(Salt::default(), &[1]).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let runtime = runtime.handle();
+    let patient = PatientStore { store: &store, stop: &stop, progress: &progress, runtime };
+    patient.put(Salt::default(), &[1]).unwrap();
     assert_eq!(
         progress.get().unwrap().to_string(),
         "3 of 3, its value waits until a shard takes it: [E406] cannot write: no space"
@@ -66,9 +70,51 @@ fn a_result_that_no_try_will_store_fails_its_attempt() {
 fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
     let (registry, _) = counting();
     let rig = rig(registry, 1);
-    let blob = rig.store.put(Salt::default(), &[1]).unwrap();
+    let blob = rig.store.put(Salt::default(), &[1], &CancelToken::default()).unwrap();
     *rig.store.1.lock().unwrap() = vec![away()];
     let arg = OrderArg::One(OneArg::Value(Value::Blob(blob)));
     rig.order(SIZE.id(), vec![task(0, vec![arg, is(2)])]);
     assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun);
+}
+
+/// A shard that owes its answer until its caller is canceled, and says when it is asked.
+#[derive(Clone)]
+struct Silent(mpsc::Sender<()>);
+
+impl Silent {
+    fn owe<T>(&self, cancel_token: &CancelToken) -> Result<T, PsError> {
+        self.0.send(()).unwrap();
+        while !cancel_token.is_canceled() {
+            thread::yield_now();
+        }
+        Err(PsError::Canceled)
+    }
+}
+
+impl ValueStore for Silent {
+    fn put(&self, _: Salt, _: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
+        self.owe(cancel_token)
+    }
+
+    fn get(&self, _: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError> {
+        self.owe(cancel_token)
+    }
+}
+
+#[test]
+fn a_call_that_is_told_to_stop_lets_go_of_a_shard_that_says_nothing() {
+    let blob = BlobValue { digest: "0".repeat(64), bytes: 1 };
+    let fetches = (SIZE, vec![OrderArg::One(OneArg::Value(Value::Blob(blob))), is(2)]);
+    let stores = (LARGE, vec![fill(7)]);
+    for (function, args) in [(fetches.0.id(), fetches.1), (stores.0.id(), stores.1)] {
+        let (ask, asked) = mpsc::channel();
+        let (registry, _) = counting();
+        let rig = rig_with(Silent(ask), registry, 1, GivenUp::default());
+        rig.order(function.clone(), vec![task(0, args)]);
+        asked.recv().unwrap();
+        rig.pool.take(vec![stopping::stop(&[0])], None);
+        assert_eq!(rig.ends(1)[0].outcome, Outcome::Stopped, "{function}");
+        rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
+        assert_eq!(rig.number(1), 2, "its thread is free");
+    }
 }

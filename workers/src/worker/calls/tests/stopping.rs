@@ -6,7 +6,7 @@ use syncline_rpc::threads::NoThread;
 
 use super::*;
 
-fn stop(tasks: &[u32]) -> Order {
+pub(super) fn stop(tasks: &[u32]) -> Order {
     let tasks = tasks.iter().map(|task| (TaskIndex(*task), 1)).collect();
     Order::Stop(Attempts { job: "job".parse().unwrap(), nonce: NONCE, tasks })
 }
