@@ -15,8 +15,10 @@ pub(crate) enum CallFault {
     Returned { function: String, reason: String, is_retryable: bool },
     #[error("[E441] {function} panicked at {location}: {message}")]
     Panicked { function: String, location: String, message: String },
-    #[error("[E442] {function} cannot read its arguments: {cause}")]
-    Decode { function: String, cause: String },
+    #[error(
+        "[E442] {function} cannot read its arguments as the {types} that this worker was built with: {cause}"
+    )]
+    Decode { function: String, types: String, cause: String },
     #[error("[E443] {function} ran longer than {limit_ms} ms")]
     TooLong { function: String, limit_ms: u64 },
     #[error("[E444] what {function} returned cannot be encoded: {cause}")]

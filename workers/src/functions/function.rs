@@ -13,6 +13,10 @@ use syncline_scheduler::{ids::MAX_NAME_BYTES, tasks::FunctionId};
 ///
 /// A graph and a worker whose types of the same name differ never meet: the types are a part of what a worker says it has.
 /// They are compared by their names, without the modules that they stand in.
+///
+/// Fields are not compared, and travel in their order without their names. Where a struct or an enum keeps its name and changes what is in it, give
+/// the function another name as well, such as `resize-2`: a worker of the build before would read its fields by their place. One that finds too
+/// few or too many bytes fails the task (E442); fields in another order are taken for each other.
 pub struct Function<I, O> {
     name: &'static str,
     types: PhantomData<fn(I) -> O>,

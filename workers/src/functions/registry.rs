@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use super::{
     Context, Function, encoding,
     fault::CallFault,
+    function::short_type_name,
     function_error::FunctionError,
     next::Next,
     panics::catch,
@@ -119,8 +120,8 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a function that does what `function` names. It runs on a thread of its own and may block. One of other types does
-    /// not compile:
+    /// Adds a function that does what `function` names. It runs on a thread of its own and may block. The fields of its types are read by
+    /// their place, as [`Function`] says. One of other types does not compile:
     ///
     /// ```compile_fail
     /// # use syncline_workers::functions::{Function, Registry};
@@ -218,7 +219,10 @@ impl Registry {
 
 /// A function's input.
 fn decode<I: DeserializeOwned>(name: &str, input: &[u8]) -> Result<I, CallFault> {
-    encoding::decode(input).map_err(|cause| CallFault::Decode { function: name.to_owned(), cause })
+    encoding::decode(input).map_err(|cause| {
+        let (function, types) = (name.to_owned(), short_type_name::<I>());
+        CallFault::Decode { function, types, cause }
+    })
 }
 
 /// What a function returned, as bytes.

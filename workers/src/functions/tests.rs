@@ -265,8 +265,35 @@ fn an_input_of_other_types_is_refused() {
     registry.register(ADD, add).unwrap();
     for bad in [&[1][..], &[1, 2, 3]] {
         let fault = call_with(&registry, &context(), bad).unwrap_err();
-        assert!(fault.to_string().starts_with("[E442] add cannot read its arguments: "), "{fault}");
+        let expected =
+            "[E442] add cannot read its arguments as the (u64, u64) that this worker was built with: ";
+        assert!(fault.to_string().starts_with(expected), "{fault}");
     }
+}
+
+/// A struct as another build knows it.
+mod other_build {
+    #[derive(serde::Serialize)]
+    pub struct Size {
+        pub width: u32,
+    }
+}
+
+#[derive(Deserialize)]
+struct Size {
+    width: u32,
+    height: u32,
+}
+
+#[test]
+fn a_struct_that_has_other_fields_in_another_build_is_refused_by_its_name() {
+    const AREA: Function<(Size,), u32> = Function::new("area");
+    let mut registry = Registry::new();
+    registry.register(AREA, |size: Size| size.width * size.height).unwrap();
+    let written = postcard::to_stdvec(&(other_build::Size { width: 2 },)).unwrap();
+    let fault = call_with(&registry, &context(), &written).unwrap_err();
+    let expected = "[E442] area cannot read its arguments as the (Size,) that this worker was built with: ";
+    assert!(fault.to_string().starts_with(expected), "{fault}");
 }
 
 #[derive(Deserialize)]
