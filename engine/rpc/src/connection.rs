@@ -1,6 +1,12 @@
 //! Opening and accepting connections: greeting first, then tarpc over postcard frames.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt};
 use serde::{Serialize, de::DeserializeOwned};
@@ -11,7 +17,7 @@ use tarpc::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, oneshot},
     time::timeout,
 };
 use tokio_util::codec::Framed;
@@ -23,6 +29,7 @@ use super::{
     hello::{self, HelloError, Role},
     refusals::Refusals,
     shard_position::ShardPosition,
+    threads,
     token::Token,
 };
 
@@ -76,7 +83,7 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
     token: &Token,
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = TcpStream::connect(&resolve(address).await?[..]).await?;
         refuse_ourselves(stream.local_addr()?, stream.peer_addr()?)?;
         tune(&stream)?;
         hello::greet(&mut stream, role, shard, token).await?;
@@ -98,6 +105,18 @@ pub fn refuse_ourselves(local: SocketAddr, peer: SocketAddr) -> io::Result<()> {
         true => Err(io::ErrorKind::ConnectionRefused.into()),
         false => Ok(()),
     }
+}
+
+/// What an address stands for. A name is looked up on a thread of its own: Tokio, which has threads for that, panics where the system gives it
+/// none.
+async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(known) = address.parse() {
+        return Ok(vec![known]);
+    }
+    let (tell, told) = oneshot::channel();
+    let name = address.to_owned();
+    threads::spawn("looking up a name", move || drop(tell.send(name.to_socket_addrs())))?;
+    Ok(told.await.map_err(io::Error::other)??.collect())
 }
 
 /// A tarpc channel over a stream whose greeting is over, for the serving end. Drive it with [`answer_calls`]:
@@ -178,6 +197,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         refuse_ourselves(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_known_by_its_name_is_reached_and_a_name_that_means_nothing_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, token) = (listener.local_addr().unwrap(), Token::generate());
+        let serve = |_, stream| async move { drop(stream) };
+        let accepting = tokio::spawn(accept(listener, token.clone(), &[Role::Client], serve));
+        let name = format!("localhost:{}", address.port());
+        connect::<(), ()>(&name, Role::Client, &token).await.unwrap();
+        let nothing = connect::<(), ()>("localhost:nothing", Role::Client, &token).await;
+        assert!(matches!(nothing, Err(HelloError::Io(_))));
+        accepting.abort();
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Why an attempt at a call failed.
 
 use syncline_ps::PsError;
-use syncline_rpc::{MAX_TEXT_CHARS, shortened};
+use syncline_rpc::{MAX_TEXT_CHARS, shortened, threads::NoThread};
 use syncline_scheduler::{
     fault_code::FaultCode,
     tasks::{Failure, FailureCause, Outcome},
@@ -32,6 +32,9 @@ pub(crate) enum CallFault {
     TooMuchAdded { function: String, calls: usize, bytes: usize },
     #[error(transparent)]
     Store(#[from] PsError),
+    /// The function, or what it called, panicked for want of a thread.
+    #[error(transparent)]
+    NoThread(#[from] NoThread),
     /// A function of our own failed. The text begins with the code.
     #[error("{reason}")]
     Own { code: FaultCode, cause: FailureCause, reason: String },
@@ -50,13 +53,14 @@ impl CallFault {
             Self::Missing { .. } => "E446",
             Self::TooMuchAdded { .. } => "E448",
             Self::Store(error) => error.code(),
+            Self::NoThread(error) => error.code(),
             Self::Own { code, .. } => return *code,
         })
     }
 
     fn cause(&self) -> FailureCause {
         match self {
-            Self::Missing { .. } | Self::Store(_) => FailureCause::Worker,
+            Self::Missing { .. } | Self::Store(_) | Self::NoThread(_) => FailureCause::Worker,
             Self::Own { cause, .. } => *cause,
             _ => FailureCause::Function,
         }

@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     cell::RefCell,
+    io,
     panic::{self, AssertUnwindSafe, PanicHookInfo},
     sync::Once,
 };
@@ -19,6 +20,17 @@ pub(crate) struct Caught {
     /// File and line.
     pub location: String,
     pub message: String,
+}
+
+/// What the standard library and Tokio say where they panic because the system gives them no thread.
+const NO_THREAD: [&str; 2] = ["failed to spawn thread: ", "OS can't spawn worker thread: "];
+
+impl Caught {
+    /// What the system said if it gave no thread.
+    pub(crate) fn no_thread(&self) -> Option<io::Error> {
+        let cause = NO_THREAD.iter().find_map(|said| self.message.split_once(said))?.1;
+        Some(io::Error::new(io::ErrorKind::WouldBlock, cause.to_owned()))
+    }
 }
 
 /// Calls `work` and catches a panic. Whatever hook the program has is called as well.
@@ -60,5 +72,24 @@ mod tests {
         assert_eq!((caught.message.as_str(), caught.location), ("no luck", format!("{}:{line}", file!())));
         let caught = catch(|| panic::panic_any(7)).unwrap_err();
         assert_eq!(caught.message, "a value that is no text");
+    }
+
+    #[test]
+    fn a_panic_for_want_of_a_thread_is_told_from_others_as_the_standard_library_and_tokio_word_it() {
+        // No system has room for such a stack, and says what it says at the limit on processes.
+        let stack_bytes = 1 << 60;
+        let of_std = || {
+            let refused = std::thread::Builder::new().stack_size(stack_bytes).spawn(|| ());
+            refused.expect("failed to spawn thread");
+        };
+        let of_tokio = || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.thread_stack_size(stack_bytes).build().unwrap();
+            drop(runtime.spawn_blocking(|| ()));
+        };
+        for caught in [catch(of_std), catch(of_tokio)].map(Result::unwrap_err) {
+            assert!(caught.no_thread().is_some(), "{caught}");
+        }
+        assert!(catch(|| panic!("no luck")).unwrap_err().no_thread().is_none());
     }
 }

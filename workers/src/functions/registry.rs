@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
+use syncline_rpc::threads::NoThread;
 use syncline_scheduler::tasks::{FunctionId, Preview};
 use tokio::runtime::Handle;
 
@@ -87,7 +88,11 @@ impl RegisteredFunction {
             Body::Async(call) => call(context, input, runtime),
         });
         called.unwrap_or_else(|caught| {
-            let (function, location, message) = (self.name.to_owned(), caught.location, caught.message);
+            let function = self.name.to_owned();
+            if let Some(source) = caught.no_thread() {
+                return Err(NoThread { what: function, source }.into());
+            }
+            let (location, message) = (caught.location, caught.message);
             Err(CallFault::Panicked { function, location, message })
         })
     }

@@ -296,6 +296,15 @@ fn a_struct_that_has_other_fields_in_another_build_is_refused_by_its_name() {
     assert!(fault.to_string().starts_with(expected), "{fault}");
 }
 
+#[test]
+fn a_function_that_is_given_no_thread_fails_for_its_worker_and_not_for_itself() {
+    let starved = || -> u64 { panic!("OS can't spawn worker thread: it is not to be had") };
+    let fault = given!(() => u64, register, starved, ()).unwrap_err();
+    assert_eq!(fault.to_string(), "[E595] no thread for f: it is not to be had");
+    let Outcome::Failed(failure) = fault.into() else { unreachable!("it may be tried again") };
+    assert_eq!((failure.cause, failure.code), (FailureCause::Worker, FaultCode::new("E595")));
+}
+
 #[derive(Deserialize)]
 struct Unspeakable;
 

@@ -15,20 +15,19 @@ use std::{
 };
 
 use syncline_ps::PsError;
+use syncline_rpc::threads;
 use syncline_runtime::{ExecOptions, Runtime};
 use tokio::time::sleep;
+use tracing::warn;
 
 use self::{
     cache::{CacheEntry, ModelCache},
     fault::ModelFault,
     loaded::LoadedModel,
 };
+use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
-use crate::{
-    blocking,
-    functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor},
-};
 
 /// A session that nobody has used for so long is let go.
 const IDLE_LIMIT: Duration = Duration::from_secs(300);
@@ -56,12 +55,14 @@ impl Models {
         loop {
             sleep(IDLE_LOOK).await;
             let shared = self.0.clone();
-            blocking(move || {
+            let look = move || {
                 if let Some(before) = Instant::now().checked_sub(IDLE_LIMIT) {
                     shared.kept.let_go_of_idle(before);
                 }
-            })
-            .await;
+            };
+            if let Err(error) = threads::spawn("idle models", look) {
+                warn!(%error, "models that nobody uses stay loaded until the next look");
+            }
         }
     }
 
