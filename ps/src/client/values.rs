@@ -33,6 +33,7 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct ValueClient {
     token: Token,
+    read_limit: Duration,
     idle: Arc<Mutex<IdleLinks>>,
 }
 
@@ -68,7 +69,7 @@ impl fmt::Debug for ValueClient {
 impl ValueClient {
     /// A client that holds `token`.
     pub fn new(token: Token) -> Self {
-        Self { token, idle: Arc::default() }
+        Self { token, read_limit: READ_LIMIT, idle: Arc::default() }
     }
 
     /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The shard has them in
@@ -93,7 +94,7 @@ impl ValueClient {
             }
             other => other,
         };
-        match self.with_link(address, cancel_token, |link| put(link, digest, parts)) {
+        match self.with_link(address, cancel_token, |link| put(link, digest, parts, self.read_limit)) {
             Ok(()) => Ok(hex),
             Err(error) => cancel_token.check().and(Err(named(error).into_error(address))),
         }
@@ -113,7 +114,7 @@ impl ValueClient {
         for address in first_by_digest(addresses, wanted) {
             let got = self.with_link(address, cancel_token, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
-                link.set_read_timeout(Some(READ_LIMIT))?;
+                link.set_read_timeout(Some(self.read_limit))?;
                 fetch_whole(link, wanted, bytes)
             });
             match got {
@@ -163,11 +164,11 @@ impl ValueClient {
     }
 }
 
-fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkError> {
+fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2], read_limit: Duration) -> Result<(), LinkError> {
     let mut head = Vec::new();
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     Request::PutValue { digest }.encode(bytes, &mut head);
-    link.set_read_timeout(Some(READ_LIMIT))?;
+    link.set_read_timeout(Some(read_limit))?;
     link.channel().write_all(&head)?;
     for part in parts {
         link.channel().write_all(part)?;
@@ -285,7 +286,8 @@ mod tests {
         for (call, greets) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
             let (listener, cancel_token) = (TcpListener::bind("127.0.0.1:0").unwrap(), nobody());
             let addresses = [listener.local_addr().unwrap().to_string()];
-            let values = ValueClient::new(token.clone());
+            let day = Duration::from_secs(24 * 3600);
+            let values = ValueClient { read_limit: day, ..ValueClient::new(token.clone()) };
             thread::scope(|scope| {
                 let shard = scope.spawn(|| {
                     let mut caller = listener.accept().unwrap().0;
