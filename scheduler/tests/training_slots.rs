@@ -129,6 +129,42 @@ fn each_training_takes_one_of_the_slots_of_its_process_and_any_of_them_the_gpu()
 }
 
 #[test]
+fn a_training_joins_a_worker_whose_gpu_a_call_has_and_no_further_call_gets_it_until_the_training_ends() {
+    let mut core = core(1, 1, 4);
+    let gpu = || Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
+    assert_eq!(calls_given(&mut core, "before", gpu()), 1);
+    assert_eq!(submit(&mut core, "training", 1, 9), [1], "both compute on it for now");
+    let views = core.task_views(&id("before"), &TaskQuery::default(), NOW_US).unwrap();
+    assert_eq!(views[0].state, TaskState::Leased, "it is not taken from the call");
+    cancel(&mut core, "before");
+    assert_eq!(calls_given(&mut core, "beside", gpu()), 0);
+    cancel(&mut core, "training");
+    let views = core.task_views(&id("beside"), &TaskQuery::default(), NOW_US).unwrap();
+    assert_eq!(views.iter().filter(|view| view.state == TaskState::Leased).count(), 1);
+}
+
+#[test]
+fn calls_that_ask_for_no_gpu_run_beside_one_that_has_it_unless_that_takes_all_slots() {
+    let gpu = |slots| {
+        let resources = Resources { gpus: 1, ..Resources::default() };
+        Needs { resources, slots, ..Needs::default() }
+    };
+    for (slots, beside) in [(1, 3), (4, 0)] {
+        let mut core = core(1, 1, 4);
+        assert_eq!(calls_given(&mut core, "gpu", gpu(slots)), 1);
+        assert_eq!(calls_given(&mut core, "models", Needs::default()), beside, "{slots} slots");
+    }
+}
+
+#[test]
+fn each_worker_offers_its_gpu_whatever_other_workers_there_are() {
+    let mut core = core(2, 1, 4);
+    assert_eq!(submit(&mut core, "training", 1, 1), [1]);
+    let gpu = Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
+    assert_eq!(calls_given(&mut core, "gpu", gpu), 1, "that of the worker that does not train");
+}
+
+#[test]
 fn a_worker_that_leaves_is_given_no_job_with_its_other_slots_meanwhile() {
     let mut core = core(1, 3, 4);
     assert_eq!(submit(&mut core, "first", 1, 9), [1]);
