@@ -12,6 +12,7 @@ mod waiting;
 
 mod augmentation;
 mod batch_axis;
+mod completion;
 mod documented_test;
 mod dropout;
 mod exported_models;
@@ -22,6 +23,7 @@ mod loss_scale;
 mod micro_batches;
 mod model_tasks;
 mod named_inputs;
+mod outcomes;
 mod refusals;
 mod running_statistics;
 mod sparse_rows;
