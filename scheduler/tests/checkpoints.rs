@@ -341,6 +341,15 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
 }
 
 #[test]
+fn no_barrier_is_next_of_a_job_that_is_over() {
+    let mut world = World::new("elastic-bsp:8", 4, true);
+    assert_ne!(world.plane.shell.summary["next_barrier"], "");
+    world.give(Input::Cancel(Cancellation { job: id(), reason: String::new(), grace_ms: 0 }));
+    assert!(world.job().phase().is_over());
+    assert_eq!(world.plane.shell.summary["next_barrier"], "");
+}
+
+#[test]
 fn a_job_that_its_shards_cannot_open_yet_says_why_until_it_is_open() {
     let mut core = Core::new(1);
     let mut handle = |input| drop(core.handle(1, input).unwrap());

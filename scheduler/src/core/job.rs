@@ -320,8 +320,9 @@ impl Job {
     /// The next barrier in words, for the progress display.
     pub(super) fn next_barrier(&self, now_us: u64) -> String {
         let open = self.supersteps.iter().find(|(_, s)| !s.is_closed());
-        // None comes before the shards that it waits for.
-        let Some((n, record)) = open.filter(|_| !self.awaits_shards()) else { return String::new() };
+        // None comes of a job that is over, and none before the shards that it waits for.
+        let comes = self.state.phase == Phase::Running && !self.awaits_shards();
+        let Some((n, record)) = open.filter(|_| comes) else { return String::new() };
         match &record.phase {
             SuperstepPhase::Open(EndRule::Free) => "none planned".into(),
             SuperstepPhase::Open(_) => format!("{n}: watching speeds"),
