@@ -20,9 +20,12 @@ impl InvalidName {
         "E001"
     }
 
-    /// What the user can do about it: the text says all there is.
+    /// What the user can do about it, where the text does not say all there is.
     pub fn hint(&self) -> Option<String> {
-        None
+        let is_of_engine = self.0.contains('~');
+        is_of_engine.then(|| {
+            "names with `~` are given by the engine alone, to trainings of tasks: GRAPH~TASK".to_owned()
+        })
     }
 }
 
