@@ -20,8 +20,6 @@ impl FaultCode {
     pub const WORKER_LOST: Self = Self::new("E210");
     /// A shard has lost parameters that it held: there may be a checkpoint to go back to.
     pub const PARAMETERS_LOST: Self = Self::new("E220");
-    /// The store has lost what it had acknowledged.
-    pub const STORE_LOST: Self = Self::new("E226");
     /// The computation itself failed: the machine may lack memory, but the model or its data may be to blame as well.
     pub const COMPUTATION_FAILED: Self = Self::new("E327");
     /// The memory of a worker's GPU was too small for the computation, which may be another program's doing.
@@ -30,6 +28,10 @@ impl FaultCode {
     pub const SHARD_IO: Self = Self::new("E406");
     /// A shard has closed the job.
     pub const CLOSED: Self = Self::new("E409");
+    /// A shard refuses an order that does not fit what it has.
+    pub const ORDER_REFUSED: Self = Self::new("E405");
+    /// The store has lost what it had acknowledged.
+    pub const STORE_LOST: Self = Self::new("E226");
     /// A worker does not reach a shard.
     pub const SHARD_UNREACHED: Self = Self::new("E410");
     /// A shard cannot use its part of a checkpoint.

@@ -341,6 +341,27 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
 }
 
 #[test]
+fn a_job_goes_back_when_a_shard_refuses_an_order_and_fails_when_it_is_refused_again_before_anything_was_done()
+{
+    let refuse = |world: &mut World| {
+        let (code, reason) = (FaultCode::new("E405"), "the order does not fit".to_owned());
+        world.give(Input::ShardFailed { run: world.job().run(), code, reason });
+        let run = world.job().run();
+        world.hand.retain(|assignment| assignment.key.run == run);
+    };
+    let mut world = World::new("bsp", 4, true);
+    world.rest();
+    let kept = world.samples();
+    for generation in [2, 3] {
+        world.report();
+        refuse(&mut world);
+        assert_eq!((world.job().generation().number(), world.samples()), (generation, kept));
+    }
+    refuse(&mut world);
+    assert!(matches!(world.job().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E405")));
+}
+
+#[test]
 fn no_barrier_is_next_of_a_job_that_is_over() {
     let mut world = World::new("elastic-bsp:8", 4, true);
     assert_ne!(world.plane.shell.summary["next_barrier"], "");

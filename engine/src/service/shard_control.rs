@@ -111,9 +111,13 @@ mod tests {
         let job: JobId = "digits".parse().unwrap();
         let (run, highest) = (RunId { job: job.clone(), generation: Generation(1) }, EngineEpoch(9));
         control.report_failure(&run, &ShardFault::UnknownJob { job: job.clone() });
+        let (first, second) = (run.generation, run.generation.next());
+        for (given, current) in [(first, second), (second, first)] {
+            control.report_failure(&run, &ShardFault::WrongGeneration { job: job.clone(), given, current });
+        }
         control.report_failure(&run, &ShardFault::NotPinned { job, wanted: 1 });
         control.report_failure(&run, &ShardFault::Fenced { given: control.epoch, highest });
-        for expected in ["E220", "E407"] {
+        for expected in ["E220", "E226", "E220", "E407"] {
             let input = inbox.input().await;
             assert!(
                 matches!(&input, Input::ShardFailed { code, .. } if *code == FaultCode::new(expected)),

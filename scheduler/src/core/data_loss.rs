@@ -38,8 +38,18 @@ impl Job {
             // For so long as it was waited for: an older one may be readable, and where none is they are kept for a job that
             // goes on once the disk is back.
             FaultCode::SHARD_IO if self.opens_checkpoint() => self.checkpoint_unusable(code, reason, turn),
+            // The shard has something else than what is known here: both know what a checkpoint holds. One that is refused as well, before
+            // anything was done with it, would be refused for ever.
+            FaultCode::ORDER_REFUSED if self.has_advanced() && self.may_go_back() => {
+                self.parameters_lost(&reason, turn);
+            }
             _ => self.end(Phase::Failed { code, reason }, turn),
         }
+    }
+
+    /// Whether anything was done in the present generation of the parameters.
+    fn has_advanced(&self) -> bool {
+        self.state.closed > 0 || self.members.values().any(|member| member.finished > 0)
     }
 
     /// What a shard that is asked from now on must have: pushes of those who take part, and of those who have left and are

@@ -150,7 +150,7 @@ pub enum Input {
     ShardFailed {
         /// Run that cannot go on as it is.
         run: RunId,
-        /// Stable, see docs/errors.md. After E220, E226 and E439, and E406 of a checkpoint that is opened, it may go back to a checkpoint; all others end it.
+        /// Stable, see docs/errors.md. After E220, E226, E405 and E439, and E406 of a checkpoint that is opened, it may go back to a checkpoint; all others end it.
         code: FaultCode,
         /// What it could not do, in words.
         reason: String,

@@ -110,7 +110,7 @@ fn one_that_fails_or_is_canceled_keeps_it_for_a_job_that_goes_on_but_for_a_trial
     world.train_for(300);
     let run = world.job().run();
     let fail = || {
-        let (code, reason) = (FaultCode::new("E405"), "refused".to_owned());
+        let (code, reason) = (FaultCode::new("E404"), "refused".to_owned());
         Input::ShardFailed { run: run.clone(), code, reason }
     };
     for end in [cancel(), fail()] {
