@@ -30,6 +30,8 @@ use crate::store::keys::JobKeys;
 
 /// Longest wait for the end of a job in one call.
 const MAX_JOB_WAIT: Duration = Duration::from_secs(60);
+/// Longest time in which a full Redis takes what belongs to the end of a canceled job.
+const MAX_END_WAIT: Duration = Duration::from_secs(60);
 /// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 1_000;
 /// Size of the jobs that one call shows, some ten thousand: half of what a frame holds.
@@ -172,11 +174,12 @@ impl ClientService for ClientHandler {
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
-        self.context.commit_input(Input::Delete(job)).await.map(drop)
+        self.context.commit_freeing(Input::Delete(job)).await.map(drop)
     }
 
     async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
         let lead = self.context.lead()?;
+        let _room = lead.store_outage.make_room()?;
         collect_blobs(&self.context.store, &lead, Duration::from_secs(older_than_s)).await
     }
 
@@ -188,6 +191,7 @@ impl ClientService for ClientHandler {
         remove: bool,
     ) -> Result<Forgotten, EngineFault> {
         let lead = self.context.lead()?;
+        let _room = lead.store_outage.make_room()?;
         collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
@@ -292,7 +296,15 @@ impl ClientService for ClientHandler {
 
     async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-        self.context.commit_input(Input::Cancel(Cancellation { job, reason, grace_ms })).await.map(drop)
+        let mut ends = self.context.lead()?.job_ends.watch();
+        let cancellation = Cancellation { job: job.clone(), reason, grace_ms };
+        let room = self.context.commit_freeing(Input::Cancel(cancellation)).await?;
+        // Its end takes some commits, and only then it can be deleted.
+        tokio::spawn(async move {
+            ends.ended(&job, Instant::now() + MAX_END_WAIT).await;
+            drop(room);
+        });
+        Ok(())
     }
 
     async fn cancel_task(

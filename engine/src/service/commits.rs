@@ -58,7 +58,12 @@ impl DecisionLoop {
         let each = commits.iter().map(|&(job, commit)| {
             let seq = this.next_seq(job);
             let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
-            let write = move || store.commit(job, epoch, seq, mode, commit);
+            let write = move || async move {
+                store
+                    .committing(this.lead.store_outage.memory_limit())
+                    .commit(job, epoch, seq, mode, commit)
+                    .await
+            };
             async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, LoopEnd>>()?;
@@ -118,8 +123,19 @@ impl DecisionLoop {
                     if warned {
                         info!(what, %job, "redis takes writes again");
                         self.lead.store_outage.set_commit_failure(None);
+                        self.lead.store_outage.set_full(None);
                     }
                     return Ok(value);
+                }
+                // Only what is to grow is refused, by any engine: this one waits until somebody has deleted something.
+                Err(full @ StoreError::Full { .. }) => {
+                    if !warned {
+                        warn!(what, %job, error = %full, "redis is full; trying again until there is room");
+                    }
+                    warned = true;
+                    failing_since = None;
+                    self.lead.store_outage.set_commit_failure(None);
+                    self.lead.store_outage.set_full(Some(full.to_string()));
                 }
                 Err(StoreError::Fenced { epoch, seq }) => {
                     warn!(what, %job, epoch, seq, "fenced: another engine owns the job");
@@ -135,6 +151,7 @@ impl DecisionLoop {
                         warn!(what, %job, error = %passing, "redis takes no writes; trying again until it does");
                     }
                     warned = true;
+                    self.lead.store_outage.set_full(None);
                     self.lead.store_outage.set_commit_failure(Some(passing.to_string()));
                     // Where the lease was over as well Redis was away as a whole, and what this engine knows is needed when it is back.
                     if self.lead.store_outage.lead_expired() {

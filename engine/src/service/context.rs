@@ -21,6 +21,7 @@ use super::{
     options::Limits,
     shard_slots::{NoAnswer, ReachNote, Unanswered},
     shards::{ShardDirectory, ShardEntry},
+    store_outage::RoomMaker,
 };
 use crate::store::{RedisStore, StoreError};
 
@@ -69,6 +70,15 @@ impl ServiceContext {
         lead.store_outage.check()?;
         lead.queue.commit(input).await?;
         Ok(lead.epoch)
+    }
+
+    /// The same with one that frees memory of Redis, which a Redis that is full takes as well. What is received lets others through while it
+    /// lives: what follows from the input may come later.
+    pub(super) async fn commit_freeing(&self, input: Input) -> Result<RoomMaker, EngineFault> {
+        let lead = self.lead()?;
+        let room = lead.store_outage.make_room()?;
+        lead.queue.commit(input).await?;
+        Ok(room)
     }
 
     /// The same with a submission of a job; refuses another one while Redis is nearly full. About one whose name is taken the core decides

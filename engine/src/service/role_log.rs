@@ -26,7 +26,7 @@ pub(super) struct RedisRoleLog<'a> {
 
 impl RoleLog for RedisRoleLog<'_> {
     async fn note(&self, shard: ShardIndex, note: RoleNote) -> bool {
-        if self.lead.store_outage.cause().is_some() {
+        if self.lead.store_outage.takes_nothing() {
             return false;
         }
         let noted = timeout(NOTE_TIMEOUT, self.store.note_role(shard, note, self.lead.epoch)).await;

@@ -8,7 +8,7 @@ use std::{
 use syncline_rpc::EngineFault;
 
 use super::sessions::lock;
-use crate::store::RedisMemory;
+use crate::store::{MemoryLimit, RedisMemory};
 
 /// The present causes; clones share them.
 #[derive(Clone, Default)]
@@ -19,6 +19,8 @@ pub(super) struct StoreOutage(Arc<Mutex<Causes>>);
 struct Causes {
     /// Set by the decision loop, while a commit fails that it repeats.
     commit: Option<String>,
+    /// Set by the decision loop, while Redis is at its memory limit and a commit that may grow waits.
+    full: Option<String>,
     /// Set by the renewal of the lease, which writes every second whether jobs run or not.
     lead: Option<String>,
     /// Until when nobody else can have the lease, as far as this process knows.
@@ -27,11 +29,25 @@ struct Causes {
     ended: Option<Instant>,
     /// How full Redis was at the last look; `None`: nobody knows, or a cause has come since.
     memory: Option<RedisMemory>,
+    /// Held once more by each [`RoomMaker`].
+    makes_room: Arc<()>,
 }
+
+/// A request at work that frees memory of Redis: until it is done, commits are written beyond the memory limit.
+pub(super) struct RoomMaker(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl Causes {
     fn is_there(&self) -> bool {
+        self.full.is_some() || self.takes_nothing()
+    }
+
+    /// Whether Redis takes not even what needs no memory.
+    fn takes_nothing(&self) -> bool {
         self.commit.is_some() || self.lead.is_some()
+    }
+
+    fn cause(&self) -> Option<String> {
+        self.commit.clone().or_else(|| self.full.clone()).or_else(|| self.lead.clone())
     }
 
     /// Notes the end of the last cause, if `change` clears it.
@@ -50,6 +66,33 @@ impl Causes {
 impl StoreOutage {
     pub(super) fn set_commit_failure(&self, cause: Option<String>) {
         lock(&self.0).change(|causes| causes.commit = cause);
+    }
+
+    pub(super) fn set_full(&self, cause: Option<String>) {
+        lock(&self.0).change(|causes| causes.full = cause);
+    }
+
+    /// Lets a request through that frees memory, also where Redis is full. What has been decided before it, and follows from it, is
+    /// written beyond the limit while the answer lives.
+    pub(super) fn make_room(&self) -> Result<RoomMaker, EngineFault> {
+        let causes = lock(&self.0);
+        match causes.cause() {
+            Some(cause) if causes.takes_nothing() => Err(EngineFault::Store { cause }),
+            _ => Ok(RoomMaker(Arc::clone(&causes.makes_room))),
+        }
+    }
+
+    /// What becomes of commits while Redis is at its memory limit.
+    pub(super) fn memory_limit(&self) -> MemoryLimit {
+        match Arc::strong_count(&lock(&self.0).makes_room) {
+            1 => MemoryLimit::Within,
+            _ => MemoryLimit::Beyond,
+        }
+    }
+
+    /// Whether Redis takes not even what needs no memory.
+    pub(super) fn takes_nothing(&self) -> bool {
+        lock(&self.0).takes_nothing()
     }
 
     pub(super) fn set_lease_failure(&self, cause: Option<String>) {
@@ -94,7 +137,7 @@ impl StoreOutage {
         self.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
     }
 
-    /// Refuses another job while Redis is nearly full: once it is full it takes no writes, and nothing can be deleted.
+    /// Refuses another job while Redis is nearly full: once it is full, all jobs wait.
     pub(super) fn check_room(&self) -> Result<(), EngineFault> {
         match lock(&self.0).memory {
             Some(memory) if memory.is_nearly_full() => {
@@ -106,8 +149,7 @@ impl StoreOutage {
     }
 
     pub(super) fn cause(&self) -> Option<String> {
-        let causes = lock(&self.0);
-        causes.commit.clone().or_else(|| causes.lead.clone())
+        lock(&self.0).cause()
     }
 }
 
@@ -157,6 +199,23 @@ mod tests {
         assert_eq!(outage.check(), Ok(()));
         outage.set_commit_failure(Some("disk full".into()));
         assert_eq!(outage.check(), Err(EngineFault::Store { cause: "disk full".into() }));
+    }
+
+    #[test]
+    fn what_frees_memory_is_let_through_to_a_redis_that_is_full_and_to_no_other_that_takes_no_writes() {
+        let outage = StoreOutage::default();
+        outage.set_full(Some("no memory".into()));
+        assert!(outage.check().is_err() && !outage.takes_nothing());
+        assert_eq!(outage.memory_limit(), MemoryLimit::Within);
+        let at_work = [outage.make_room().unwrap(), outage.make_room().unwrap()];
+        assert_eq!(outage.memory_limit(), MemoryLimit::Beyond);
+        drop(at_work);
+        assert_eq!(outage.memory_limit(), MemoryLimit::Within);
+        outage.set_lease_failure(Some("no answer".into()));
+        assert!(outage.make_room().is_err() && outage.takes_nothing());
+        outage.set_lease_failure(None);
+        outage.set_full(None);
+        assert_eq!((outage.check(), outage.make_room().is_ok()), (Ok(()), true));
     }
 
     #[test]

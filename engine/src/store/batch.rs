@@ -28,12 +28,32 @@ pub enum CommitMode {
     Whole,
 }
 
+/// What becomes of a commit while Redis is at its memory limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// It is refused, unless all that it does is to remove a job or to write one anew.
+    #[default]
+    Within,
+    /// It is written: what frees memory waits for it.
+    Beyond,
+}
+
+impl MemoryLimit {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Within => "within",
+            Self::Beyond => "beyond",
+        }
+    }
+}
+
 /// The call as commit.lua documents it. What is written goes straight into the command that is sent: a part of a graph
 /// may have a megabyte.
 pub(super) fn commit_call(
     script_hash: &str,
     job: &JobKeys,
     (epoch, seq, mode): (EngineEpoch, u64, CommitMode),
+    limit: MemoryLimit,
     commit: &Commit,
 ) -> Cmd {
     let mode = match (commit.gone, mode) {
@@ -50,7 +70,14 @@ pub(super) fn commit_call(
         positions[key as usize] = keys.len();
     }
     let mut call = redis::cmd("EVALSHA");
-    call.arg(script_hash).arg(keys.len()).arg(&keys).arg(epoch.0).arg(seq).arg(mode).arg(kinds);
+    call.arg(script_hash)
+        .arg(keys.len())
+        .arg(&keys)
+        .arg(epoch.0)
+        .arg(seq)
+        .arg(mode)
+        .arg(kinds)
+        .arg(limit.word());
     let packs = mode == "whole" || hash_fields(commit) > FIELDS_UNPACKED;
     let mut operations = Operations { call, positions, packs };
     if commit.gone {
@@ -225,7 +252,7 @@ mod tests {
 
     fn arguments(commit: &Commit, mode: CommitMode) -> usize {
         let job = JobKeys::new(&"many".parse().unwrap());
-        commit_call("hash", &job, (EngineEpoch(1), 1, mode), commit).args_iter().count()
+        commit_call("hash", &job, (EngineEpoch(1), 1, mode), MemoryLimit::Within, commit).args_iter().count()
     }
 
     #[test]
@@ -253,7 +280,8 @@ mod tests {
         let graph = GraphChanges { chunks, ..GraphChanges::default() };
         let commit = Commit { graph, ..Commit::default() };
         let job = JobKeys::new(&"large".parse().unwrap());
-        let call = commit_call("hash", &job, (EngineEpoch(1), 1, CommitMode::Whole), &commit);
+        let call =
+            commit_call("hash", &job, (EngineEpoch(1), 1, CommitMode::Whole), MemoryLimit::Within, &commit);
         let largest = call.args_iter().map(|arg| match arg {
             redis::Arg::Simple(bytes) => bytes.len(),
             _ => 0,

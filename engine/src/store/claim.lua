@@ -32,6 +32,8 @@ for i = 2, #KEYS do
   local wanted = string.sub(ARGV[3], i, i) == 's' and 'stream' or 'hash'
   if found ~= 'none' and found ~= wanted then return {'damaged', KEYS[i] .. ' holds a ' .. found} end
 end
+-- A first write that takes no memory: at its limit Redis refuses no later one of this script.
+redis.call('HDEL', KEYS[1], '')
 -- What this engine writes from now on, an older one cannot read.
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'schema', ARGV[5])
 local crashes = redis.call('HMGET', KEYS[1], 'crashes', 'crash')

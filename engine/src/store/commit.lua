@@ -1,7 +1,7 @@
 -- Writes the changes of one job in one turn, all or nothing.
 -- KEYS  1 state  2 job, then the others that this commit writes; all of the job, in their order, unless mode is "next"
--- ARGV  1 epoch  2 seq  3 mode  4 kinds: a letter for each key, h for a hash and s for a stream  then operations: code,
---       place of the key, n, n arguments
+-- ARGV  1 epoch  2 seq  3 mode  4 kinds: a letter for each key, h for a hash and s for a stream  5 "beyond": also where Redis is at its
+--       memory limit; "within"  then operations: code, place of the key, n, n arguments
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   P, R the same of one MessagePack array   X XADD (first arguments: entries kept, field that counts those dropped)
@@ -94,8 +94,10 @@ if mode == 'whole' then
   end
   if #counts > 0 then call('HSET', KEYS[2], unpack(counts)) end
 end
+-- At its limit Redis refuses a script whose first write may take memory, and no later write: this one takes none, nor do those above.
+if ARGV[5] == 'beyond' then call('HDEL', KEYS[1], '') end
 call('HSET', KEYS[1], 'epoch', ARGV[1], mode == 'gone' and 'gone' or 'seq', ARGV[2])
-local at = 5
+local at = 6
 while at <= #ARGV do
   local code, key, n = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
   local first, last = at + 3, at + 2 + n

@@ -28,6 +28,16 @@ pub enum StoreError {
         /// What Redis said, or how it could not be reached.
         cause: String,
     },
+    /// For now, like [`StoreError::Unavailable`]: it is at its limit `maxmemory`.
+    #[error(
+        "[E640] redis is at its memory limit and does not do `{op}`; `syncline delete JOB` makes room: {cause}"
+    )]
+    Full {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said.
+        cause: String,
+    },
     /// This engine leads no more, or Redis holds an epoch that no engine has had.
     #[error("[E202] another engine owns this job: stored epoch {epoch} and seq {seq}")]
     Fenced {
@@ -99,14 +109,13 @@ pub enum StoreError {
     },
 }
 
-/// What a server refuses for a while, whatever it is asked: it loads, runs a script, has no memory, disk, master or enough replicas. A
+/// What a server refuses for a while, whatever it is asked: it loads, runs a script, has no disk, master or enough replicas. A
 /// transaction is given up where one of its commands was refused.
-const PASSING: [&str; 10] = [
+const PASSING: [&str; 9] = [
     "LOADING",
     "BUSY",
     "TRYAGAIN",
     "MISCONF",
-    "OOM",
     "READONLY",
     "NOREPLICAS",
     "MASTERDOWN",
@@ -123,6 +132,7 @@ impl StoreError {
         match self {
             Self::Address { .. } => "E200",
             Self::Unavailable { .. } => "E201",
+            Self::Full { .. } => "E640",
             Self::Fenced { .. } => "E202",
             Self::Refused { .. } | Self::LockedOut { .. } => "E203",
             Self::NotText { .. } => "E205",
@@ -151,6 +161,9 @@ impl StoreError {
             Self::Cluster { .. } => {
                 "name a server with `cluster-enabled no`, of one node or with replicas; of a managed service one with cluster mode off"
             }
+            Self::Full { .. } => {
+                "delete jobs that are over, cancel what is not needed, or give Redis more: `redis-cli CONFIG SET maxmemory BYTES`"
+            }
             Self::Address { url, .. } if TLS_SCHEMES.iter().any(|scheme| url.starts_with(scheme)) => {
                 "TLS is not spoken: name it as redis://HOST:PORT/ over a private network, or the near end of a tunnel, such as of stunnel or ssh"
             }
@@ -161,7 +174,7 @@ impl StoreError {
 
     /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Full { .. })
     }
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
@@ -169,6 +182,7 @@ impl StoreError {
         !matches!(
             self,
             Self::Unavailable { .. }
+                | Self::Full { .. }
                 | Self::LockedOut { .. }
                 | Self::Locked { .. }
                 | Self::Newer { .. }
@@ -181,14 +195,14 @@ impl StoreError {
     pub(super) fn of(op: &'static str, address: &RedisAddress, error: &RedisError) -> Self {
         let cause = format!("{address}: {error}");
         // Before Redis 7, what a script was refused is told in the text of another error.
-        let refused_script = PASSING.iter().any(|code| cause.contains(&format!("-{code} ")));
-        let passing = refused_script
-            || error.is_io_error()
+        let told = |code: &str| error.code() == Some(code) || cause.contains(&format!("-{code} "));
+        let passing = error.is_io_error()
             || error.is_timeout()
             || error.is_connection_dropped()
             || error.is_connection_refusal()
-            || error.code().is_some_and(|code| PASSING.contains(&code));
+            || PASSING.into_iter().any(told);
         match error.kind() {
+            _ if told("OOM") => Self::Full { op, cause },
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
@@ -260,6 +274,14 @@ mod tests {
     }
 
     #[test]
+    fn a_server_at_its_memory_limit_is_tried_again_and_the_next_step_is_said() {
+        let reply = redis::parse_redis_value(b"-OOM command not allowed\r\n").unwrap();
+        let error = of("commit", &reply.extract_error().unwrap_err());
+        assert!(matches!(error, StoreError::Full { .. }) && error.is_passing() && !error.is_of_keys());
+        assert!(error.to_string().contains("`syncline delete JOB` makes room"), "{error}");
+    }
+
+    #[test]
     fn what_redis_refuses_for_a_while_inside_a_script_is_tried_again() {
         let told = |text: &str| {
             let error = RedisError::from((
@@ -271,7 +293,7 @@ mod tests {
         };
         // As Redis 6.2 has it.
         let script = "Error running script (call to f_1): @user_script:44: @user_script: 44: ";
-        assert!(told(&format!("{script}-OOM command not allowed when used memory > 'maxmemory'.")));
+        assert!(told(&format!("{script}-OOM command not allowed when used memory > 'maxmemory'.")), "E640");
         assert!(told(&format!("{script}-READONLY You can't write against a read only replica.")));
         assert!(told(&format!("{script}-NOREPLICAS Not enough good replicas to write.")));
         assert!(!told(&format!("{script}Wrong number of args calling Redis command From Lua script")));

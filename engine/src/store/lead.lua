@@ -34,6 +34,8 @@ else
 end
 local text, until_text = string.format('%.0f', epoch), string.format('%.0f', now_ms + length_ms)
 if length_ms == 0 then until_text = '0' end
+-- It lies there anyway: at its memory limit, Redis refuses a script whose first write may take more, and no later one.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HSET', KEYS[1], 'instance', ARGV[1], 'epoch', text,
   'until_ms', until_text, 'address', ARGV[4], 'cluster', ARGV[10])
 if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'clock_ms', ARGV[6]) end

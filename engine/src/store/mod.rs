@@ -23,7 +23,7 @@ mod stored_job;
 mod streams;
 
 pub use address::{RedisAddress, redacted};
-pub use batch::CommitMode;
+pub use batch::{CommitMode, MemoryLimit};
 pub use claim::Claimed;
 pub use erase::LastWriter;
 pub use error::StoreError;

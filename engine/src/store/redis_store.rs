@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use super::{
     address::RedisAddress,
-    batch::{CommitMode, commit_call},
+    batch::{CommitMode, MemoryLimit, commit_call},
     connection::SharedConnection,
     error::{StoreError, is_locked_out, is_read_only},
     info_number::info_number,
@@ -58,6 +58,8 @@ pub struct RedisStore {
     pub(super) highest_incarnation: Arc<AtomicU64>,
     /// Every call of a worker clones the store; a script holds its text.
     pub(super) scripts: Arc<Scripts>,
+    /// Of commits.
+    limit: MemoryLimit,
 }
 
 pub(super) struct Scripts {
@@ -133,6 +135,7 @@ impl RedisStore {
             connection: Arc::new(connection),
             highest_incarnation: Arc::default(),
             scripts: Arc::new(scripts),
+            limit: MemoryLimit::Within,
         })
     }
 
@@ -196,6 +199,11 @@ impl RedisStore {
         Err(last.unwrap_or_else(|| StoreError::Unavailable { op, cause: cause() }))
     }
 
+    /// The same store, for commits that are written whether Redis is at its memory limit or not.
+    pub fn committing(&self, limit: MemoryLimit) -> Self {
+        Self { limit, ..self.clone() }
+    }
+
     /// Commits the changes of one job. May be sent again with the same `seq` while the outcome is unknown.
     pub async fn commit(
         &self,
@@ -205,8 +213,13 @@ impl RedisStore {
         mode: CommitMode,
         commit: &Commit,
     ) -> Result<Committed, StoreError> {
-        let call =
-            commit_call(self.scripts.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
+        let call = commit_call(
+            self.scripts.commit.get_hash(),
+            &JobKeys::new(job),
+            (epoch, seq, mode),
+            self.limit,
+            commit,
+        );
         let answer: Vec<String> = self
             .bounded_by(time_for(&call), "commit", || {
                 let (call, mut connection) = (&call, self.connection());

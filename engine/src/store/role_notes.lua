@@ -7,5 +7,7 @@ local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') or 0
 if epoch > tonumber(ARGV[1]) then return 0 end
 -- Terms are too large for numbers of Lua: as text the longer one is higher, of equally long ones the later in the order of text.
 local noted, term = redis.call('HGET', KEYS[1], ARGV[2]) or '', ARGV[3]
+-- A first write that takes no memory: at its limit Redis refuses no later one of this script.
+redis.call('HDEL', KEYS[1], '')
 if #term > #noted or (#term == #noted and term > noted) then redis.call('HSET', KEYS[1], ARGV[2], term) end
 return 1

@@ -87,3 +87,65 @@ async fn no_new_job_is_taken_in_while_redis_is_nearly_full_and_all_others_go_on(
     store.query::<u64>("free", &["DEL", "ballast"]).await.unwrap();
     until_refused(&client, false).await;
 }
+
+/// Sets the memory limit of the server, in bytes.
+async fn limit(store: &RedisStore, bytes: u64) {
+    store.query::<()>("set", &["CONFIG", "SET", "maxmemory", &bytes.to_string()]).await.unwrap();
+}
+
+/// Repeats a call while a Redis that is slow to answer keeps it from being done.
+async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T, EngineFault>) -> T {
+    until(async || match call().await {
+        Err(EngineFault::Store { cause }) if !cause.contains("[E640]") => None,
+        done => Some(done),
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_memory_limit_jobs_wait_and_go_on_once_an_old_one_was_deleted() {
+    let rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let (client, store) = (rig.client().await, RedisStore::connect(&rig.redis.url()).await.unwrap());
+    let (id, old) = ("graph".parse::<JobId>().unwrap(), "old".parse::<JobId>().unwrap());
+    let large = graph("old", vec![call(&[7; 60_000]); 100]);
+    patiently(async || client.submit_graph(within(TEST_TIMEOUT), large.clone(), 1, false).await.unwrap())
+        .await;
+    patiently(async || begin(&client, "graph").await).await;
+    patiently(async || client.cancel(within(TEST_TIMEOUT), old.clone(), String::new(), 0).await.unwrap())
+        .await;
+    let used = store.memory().await.unwrap().unwrap().used_bytes;
+    limit(&store, used - 3_000_000).await;
+
+    // The first one waits to be written, unless something else does; others are refused meanwhile.
+    let (other, of) = (client.clone(), id.clone());
+    tokio::spawn(async move { other.pause(within(TEST_TIMEOUT), of, true).await });
+    until(async || {
+        let notes = client.job(within(TEST_TIMEOUT), id.clone()).await.unwrap().ok()?.notes;
+        notes.iter().any(|note| note.contains("[E640]") && note.contains("syncline delete JOB")).then_some(())
+    })
+    .await;
+    patiently(async || client.delete(within(TEST_TIMEOUT), old.clone()).await.unwrap()).await;
+    until(async || client.pause(within(TEST_TIMEOUT), id.clone(), false).await.unwrap().ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_canceled_and_deleted_at_the_memory_limit() {
+    let rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let (client, store) = (rig.client().await, RedisStore::connect(&rig.redis.url()).await.unwrap());
+    patiently(async || begin(&client, "before").await).await;
+    patiently(async || begin(&client, "after").await).await;
+    limit(&store, 1).await;
+    let end = async |client: &ClientServiceClient, name: &str| {
+        let id: JobId = name.parse().unwrap();
+        patiently(async || client.cancel(within(TEST_TIMEOUT), id.clone(), String::new(), 0).await.unwrap())
+            .await;
+        patiently(async || client.delete(within(TEST_TIMEOUT), id.clone()).await.unwrap()).await;
+    };
+    end(&client, "before").await;
+    end(&client, "after").await;
+    let listed = patiently(async || client.jobs(within(TEST_TIMEOUT), None).await.unwrap()).await;
+    assert!(listed.jobs.is_empty(), "{listed:?}");
+}

@@ -319,7 +319,7 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     assert!(cluster.field("problem").contains("OOM"));
     let jobs = cluster.run(&["jobs"]).ok().out;
     assert!(jobs.contains("Redis takes no writes") && jobs.contains("OOM"), "{jobs}");
-    cluster.run(&["cancel", "points"]).refused(4, "E135");
+    cluster.run(&["pause", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
 
     // What was submitted meanwhile is submitted once it can be.

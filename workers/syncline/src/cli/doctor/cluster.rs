@@ -279,9 +279,9 @@ fn memory(info: &str) -> Finding {
         (true, _) => Finding::fail(
             "memory",
             Exit::Redis,
-            format!("{found}: it takes no writes"),
-            "give it more: `redis-cli CONFIG SET maxmemory BYTES`; until then nothing can be deleted either, then `syncline delete JOB` \
-             frees what old jobs hold",
+            format!("{found}: jobs wait until there is room"),
+            "`syncline delete JOB` frees what old jobs hold, `syncline cancel JOB` ends others; or give it more: `redis-cli CONFIG SET \
+             maxmemory BYTES`",
         ),
         (_, true) => Finding::warn(
             "memory",
