@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, HeldJob, Input, Job, StoredJob, Work},
-    ids::{Incarnation, ShardIndex},
+    fault_code::FaultCode,
+    ids::{Incarnation, ShardIndex, StateDirId},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
 };
@@ -271,4 +272,110 @@ fn an_evaluation_that_is_cut_short_by_the_loss_has_not_failed() {
     world.shard_comes(true);
     let given = &world.hands[&Incarnation(2)][0].work;
     assert!(matches!(given, Work::Evaluate { .. }), "{given:?}");
+}
+
+impl World {
+    /// The shard is served from this directory, without what it held, and says so.
+    fn shard_comes_on(&mut self, state_dir: u64) {
+        self.plane.shell.undelivered.get_or_insert_default();
+        self.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(state_dir)) });
+        let (run, reason) = (self.job("job").run(), "a parameter shard has lost its part".to_owned());
+        self.give(Input::ShardFailed { run, code: FaultCode::PARAMETERS_LOST, reason });
+        self.give(Input::ShardHolds { shard: SHARD, asked_us: self.now_us, held: Vec::new() });
+        self.hands.clear();
+    }
+
+    /// Trains on state directory 1, beyond a checkpoint; then the shard comes back on directory 2.
+    fn on_another_state_dir(policy: &str) -> Self {
+        let mut world = Self::new();
+        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+        world.join(1, "1");
+        world.join(2, "2");
+        world.submit(spec("job", policy), 1);
+        world.train_beyond_a_checkpoint();
+        world.shard_comes_on(2);
+        world
+    }
+}
+
+#[test]
+fn a_job_waits_for_the_state_directory_of_its_shard_and_goes_on_with_what_lies_there() {
+    for policy in POLICIES {
+        for (has_values, generation) in [(true, 1), (false, 2)] {
+            let what = format!("{policy}, values: {has_values}");
+            let mut world = World::on_another_state_dir(policy);
+            assert_eq!(
+                (&*world.code("job"), world.job("job").generation().number()),
+                ("running", 1),
+                "{what}"
+            );
+            let waits = world.awaited();
+            assert!(
+                waits.contains("is its disk mounted?") && waits.contains("its old state directory"),
+                "{waits}"
+            );
+            // It is started again, and the disk is still not there.
+            world.shard_comes_on(2);
+            assert_eq!(world.has_told("shard_lost"), 1, "{what}");
+            world.join(3, "again");
+            assert!(!world.end_one_task(), "{what}");
+            world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+            world.shard_comes(has_values);
+            assert_eq!(world.job("job").generation().number(), generation, "{what}");
+            check_ends_with_every_sample_counted_once(&mut world, &what);
+        }
+    }
+}
+
+#[test]
+fn a_job_whose_shard_stays_on_another_state_directory_goes_back_after_a_quarter_of_an_hour() {
+    let mut world = World::on_another_state_dir("bsp");
+    world.now_us += 14 * MINUTE_US;
+    world.give(Input::Tick);
+    assert_eq!(world.code("job"), "running");
+    world.now_us += MINUTE_US;
+    world.plane.shell.undelivered = None;
+    world.plane.server.shards[0].crash();
+    world.give(Input::Tick);
+    assert_eq!(world.job("job").generation().number(), 2);
+    world.join(3, "again");
+    check_ends_with_every_sample_counted_once(&mut world, "given up");
+}
+
+#[test]
+fn a_shard_with_another_state_directory_that_holds_the_job_is_not_waited_for() {
+    let mut world = World::new();
+    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.join(1, "1");
+    world.submit(spec("job", "bsp"), 1);
+    world.train_beyond_a_checkpoint();
+    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(2)) });
+    let held = vec![HeldJob { run: world.job("job").run(), closed: false }];
+    world.give(Input::ShardHolds { shard: SHARD, asked_us: world.now_us, held });
+    assert_eq!((world.has_told("shard_lost"), world.awaited()), (0, ""));
+    check_ends_with_every_sample_counted_once(&mut world, "a copy");
+}
+
+#[test]
+fn a_job_that_goes_back_to_its_checkpoint_waits_for_the_state_directory_in_which_that_lies() {
+    let mut world = World::new();
+    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.join(1, "1");
+    world.submit(spec("job", "bsp"), 1);
+    world.train_beyond_a_checkpoint();
+    world.plane.shell.undelivered = Some(Vec::new());
+    world.now_us += 1_000;
+    world.give(Input::ShardHolds { shard: SHARD, asked_us: world.now_us, held: Vec::new() });
+    assert_eq!(world.code("job"), "opening");
+    world.shard_comes_on(2);
+    let (run, code) = (world.job("job").run(), FaultCode::CHECKPOINT_UNUSABLE);
+    world.give(Input::ShardFailed { run, code, reason: "no such file".to_owned() });
+    assert_eq!((&*world.code("job"), world.job("job").generation().number()), ("opening", 2));
+    assert!(world.awaited().contains("is its disk mounted?"), "{}", world.awaited());
+    world.plane.shell.undelivered = Some(Vec::new());
+    world.join(3, "again");
+    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.shard_comes(false);
+    assert_eq!((&*world.code("job"), world.job("job").generation().number()), ("running", 2));
+    check_ends_with_every_sample_counted_once(&mut world, "opened again");
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use syncline_rpc::{ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor},
-    ids::{JobId, RunId, ShardIndex, Superstep},
+    ids::{JobId, RunId, ShardIndex, StateDirId, Superstep},
 };
 use tokio::time::sleep;
 use tracing::warn;
 
 use super::shard_control::{CALL_TIMEOUT, ShardControl};
 
-/// Pause before a shard is asked again whose disk failed.
+/// Pause before a shard is asked again whose disk failed, or that lacks a job.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 impl ShardControl {
@@ -22,25 +22,30 @@ impl ShardControl {
         for shard in self.shards.indices() {
             let (control, run, floor) = (self.clone(), run.clone(), floor.clone());
             self.work.spawn(&run.clone(), async move {
-                match control.state_of(&run.job, shard).await {
-                    Ok(Some(state)) if state.generation == run.generation => {
-                        control.report_attached(&run, shard, &state, floor);
-                        if let Some(newest) = state.progress.closed.checked_sub(1) {
-                            let superstep = Superstep(newest);
-                            let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
-                            control.report_closed(&run, shard, barrier);
+                loop {
+                    match control.state_of(&run.job, shard).await {
+                        Ok(Some(state)) if state.generation == run.generation => {
+                            control.report_attached(&run, shard, &state, floor);
+                            if let Some(newest) = state.progress.closed.checked_sub(1) {
+                                let superstep = Superstep(newest);
+                                let barrier =
+                                    ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
+                                control.report_closed(&run, shard, barrier);
+                            }
+                            return control.watch_barriers(&run, shard, state.progress.closed);
                         }
-                        control.watch_barriers(&run, shard, state.progress.closed);
+                        Ok(Some(state)) => {
+                            let (job, given) = (run.job.clone(), run.generation);
+                            let fault = ShardFault::WrongGeneration { job, given, current: state.generation };
+                            return control.report_failure(&run, &fault);
+                        }
+                        Ok(None) => {
+                            control.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
+                        }
+                        Err(fault) => return control.report_failure(&run, &fault),
                     }
-                    Ok(Some(state)) => {
-                        let (job, given) = (run.job.clone(), run.generation);
-                        let fault = ShardFault::WrongGeneration { job, given, current: state.generation };
-                        control.report_failure(&run, &fault);
-                    }
-                    Ok(None) => {
-                        control.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
-                    }
-                    Err(fault) => control.report_failure(&run, &fault),
+                    // It may come back on the state directory in which it has the job.
+                    sleep(ASK_AGAIN).await;
                 }
             });
         }
@@ -103,6 +108,11 @@ impl ShardControl {
 
     /// Asks a shard that came, or came back, what it holds.
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
+        // Before anybody is told by the shard itself that it lacks something.
+        if let Some(served) = self.shards.served(shard) {
+            let state_dir = (served.replicas == 1).then_some(StateDirId(served.identity));
+            self.queue.tell(Input::ShardServed { shard, state_dir });
+        }
         let control = self.clone();
         tokio::spawn(async move {
             let asked_us = control.clock.now_us();

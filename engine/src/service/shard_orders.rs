@@ -16,7 +16,7 @@ use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
-/// Pause before a job is opened again that needs a shard which cannot be reached.
+/// Pause before a job is opened again that needs a shard which cannot be reached, and before one is asked again that lacks a job.
 const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
@@ -142,7 +142,14 @@ impl ShardControl {
                             control.report_closed(&run, shard, barrier);
                         }
                     }
-                    Err(fault) => return control.report_failure(&run, &fault),
+                    Err(fault) => {
+                        control.report_failure(&run, &fault);
+                        // It may come back on the directory in which it has the job.
+                        if !matches!(fault, ShardFault::UnknownJob { .. }) {
+                            return;
+                        }
+                        sleep(PEER_PAUSE).await;
+                    }
                 }
             }
         });
@@ -154,7 +161,7 @@ impl ShardControl {
             let order = order.clone();
             async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
         };
-        self.order_all_shards(run, close, Self::note_refusal);
+        self.insist(run, close, Self::note_refusal);
     }
 
     pub(super) fn send_clock_roster(&self, run: &RunId, roster: ClockRoster) {
@@ -163,14 +170,14 @@ impl ShardControl {
             let roster = roster.clone();
             async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
         };
-        self.order_all_shards(run, send, Self::note_refusal);
+        self.insist(run, send, Self::note_refusal);
     }
 
     pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
         let epoch = self.epoch;
         let seal =
             move |c: ShardClient, run| async move { c.seal(within(CALL_TIMEOUT), epoch, run, worker).await };
-        self.order_all_shards(run, seal, move |control, run, shard, answer| match answer {
+        self.insist(run, seal, move |control, run, shard, answer| match answer {
             Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
             Err(fault) => control.report_failure(&run, &fault),
         });
@@ -193,11 +200,45 @@ impl ShardControl {
         T: Send + 'static,
         F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
     {
+        self.order_each(run, order, hand_on, |_| false);
+    }
+
+    /// The same with an order without which the run does not go on: a shard that lacks the job is given it again for as long as the run
+    /// lasts, since it may come back on the state directory in which it has it.
+    fn insist<T, F>(
+        &self,
+        run: &RunId,
+        order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
+        hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
+    {
+        self.order_each(run, order, hand_on, |fault| matches!(fault, ShardFault::UnknownJob { .. }));
+    }
+
+    fn order_each<T, F>(
+        &self,
+        run: &RunId,
+        order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
+        hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
+        may_pass: fn(&ShardFault) -> bool,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
+    {
         for shard in self.shards.indices() {
             let (control, of, order, hand_on) = (self.clone(), run.clone(), order.clone(), hand_on.clone());
             self.work.spawn(run, async move {
-                let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
-                hand_on(&control, of, shard, answer);
+                loop {
+                    let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
+                    let is_last = !answer.as_ref().is_err_and(may_pass);
+                    hand_on(&control, of.clone(), shard, answer);
+                    if is_last {
+                        return;
+                    }
+                    sleep(PEER_PAUSE).await;
+                }
             });
         }
     }

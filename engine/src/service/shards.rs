@@ -306,6 +306,11 @@ impl ShardDirectory {
         self.lock().primaries().cloned().collect()
     }
 
+    /// What the process said of itself that serves a shard.
+    pub(super) fn served(&self, index: ShardIndex) -> Option<ShardHello> {
+        self.lock().primary(index).map(|shard| shard.hello.clone())
+    }
+
     /// Where the other process of a shard was last, whose standby is not there.
     pub(super) fn second_was(&self, index: ShardIndex) -> Option<String> {
         self.lock().second_was(index).map(str::to_owned)

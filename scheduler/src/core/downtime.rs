@@ -61,6 +61,7 @@ impl Job {
                 state.evaluations.shift(shift);
                 for lost in state.lost_shards.values_mut() {
                     lost.since_us = shift.apply(lost.since_us);
+                    lost.until_us = lost.until_us.map(|until_us| shift.apply(until_us));
                 }
                 for exclusion in state.excluded.values_mut() {
                     exclusion.since_us = shift.apply(exclusion.since_us);

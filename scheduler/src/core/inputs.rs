@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     fault_code::FaultCode,
-    ids::{Incarnation, JobId, RunId, ShardIndex, Superstep},
+    ids::{Incarnation, JobId, RunId, ShardIndex, StateDirId, Superstep},
     spec::JobSpec,
     sync::Plan,
     tasks::{Attempts, GraphSpec, NewTask, ReportGroup, TaskIndex},
@@ -124,6 +124,13 @@ pub enum Input {
         shard: ShardIndex,
         /// Where the process is, for the events of running jobs.
         address: String,
+    },
+    /// A shard is served from a state directory, before it says what it holds.
+    ShardServed {
+        /// Who came.
+        shard: ShardIndex,
+        /// `None` if another process has a copy of all that it holds.
+        state_dir: Option<StateDirId>,
     },
     /// What a shard that came, or came back, holds; asked for at `asked_us` on the engine's clock.
     ShardHolds {

@@ -18,6 +18,9 @@ pub struct LostShard {
     pub since_us: u64,
     /// Why, in words.
     pub reason: String,
+    /// It is there, without the state directory that it had, which is waited for until then, in epoch µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<u64>,
 }
 
 impl Core {
@@ -26,36 +29,53 @@ impl Core {
         let mut released = Vec::new();
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
             let _handling = Handling(id);
-            released.extend(job.await_shard(shard, reason, turn));
+            released.extend(job.await_shard(shard, reason.to_owned(), None, turn));
         }
-        for worker in released {
+        self.release_from_waiting(shard, released, turn);
+    }
+
+    pub(super) fn release_from_waiting(
+        &mut self,
+        shard: ShardIndex,
+        workers: Vec<Incarnation>,
+        turn: &mut Turn<'_>,
+    ) {
+        for worker in workers {
             self.release_worker(worker, format!("its job waits for parameter shard {shard}"), turn);
         }
     }
 
     /// A process serves the shard: it will say what it has of the jobs that waited for it.
-    pub(super) fn shard_is_back(&mut self, shard: ShardIndex, now_us: u64) {
+    pub(super) fn shard_is_back(&mut self, shard: ShardIndex, turn: &mut Turn<'_>) {
         for (_, job) in self.jobs.live_mut() {
-            let Some(lost) = job.state.lost_shards.remove(&shard) else { continue };
-            job.changes.job_state = true;
-            // What it waited is no training, as a pause is none.
-            if !job.awaits_shards() && job.state.trained_before_pause_us.is_none() {
-                let waited_us = now_us.saturating_sub(lost.since_us);
-                job.state.unled_us = job.state.unled_us.saturating_add(waited_us);
+            let awaited_dir = job.awaits_state_dir(shard);
+            if awaited_dir && job.lies_elsewhere(shard, &self.state_dirs) {
+                continue;
+            }
+            job.end_wait(shard, turn.now_us);
+            // What was ordered meanwhile, the shard could not do.
+            if awaited_dir && job.state.phase == Phase::Opening {
+                turn.effects.push(job.open_order());
             }
         }
     }
 }
 
 impl Job {
-    /// Returns the workers for which it has no use until the shard is back.
-    fn await_shard(&mut self, shard: ShardIndex, reason: &str, turn: &mut Turn<'_>) -> Vec<Incarnation> {
-        if self.state.lost_shards.contains_key(&shard) {
+    /// Returns the workers for which it has no use until the shard is back, or until `until_us`.
+    pub(super) fn await_shard(
+        &mut self,
+        shard: ShardIndex,
+        reason: String,
+        until_us: Option<u64>,
+        turn: &mut Turn<'_>,
+    ) -> Vec<Incarnation> {
+        if self.state.lost_shards.contains_key(&shard) && !self.awaits_state_dir(shard) {
             return Vec::new();
         }
-        let (since_us, reason) = (turn.now_us, reason.to_owned());
+        let since_us = turn.now_us;
         self.tell(Happening::ShardLost { shard, reason: reason.clone() }, since_us);
-        self.state.lost_shards.insert(shard, LostShard { since_us, reason });
+        self.state.lost_shards.insert(shard, LostShard { since_us, reason, until_us });
         self.changes.job_state = true;
         self.wait_for(self.describe_lost_shards());
         let released: Vec<Incarnation> = self.present().collect();
@@ -68,6 +88,17 @@ impl Job {
         released
     }
 
+    /// It waits for this shard no more.
+    pub(super) fn end_wait(&mut self, shard: ShardIndex, now_us: u64) {
+        let Some(lost) = self.state.lost_shards.remove(&shard) else { return };
+        self.changes.job_state = true;
+        // What it waited is no training, as a pause is none.
+        if !self.awaits_shards() && self.state.trained_before_pause_us.is_none() {
+            let waited_us = now_us.saturating_sub(lost.since_us);
+            self.state.unled_us = self.state.unled_us.saturating_add(waited_us);
+        }
+    }
+
     /// Whether it goes on only when some shard is back.
     pub(super) fn awaits_shards(&self) -> bool {
         !self.state.lost_shards.is_empty()
@@ -75,13 +106,18 @@ impl Job {
 
     /// Which shards it waits for, since when, and what to do about it, in words.
     pub(super) fn describe_lost_shards(&self) -> Option<String> {
-        let one = |(shard, lost): (&ShardIndex, &LostShard)| {
-            format!(
-                "parameter shard {shard}, which counts as lost since {} ({})",
-                utc(lost.since_us),
-                lost.reason
-            )
-        };
+        let one =
+            |(shard, LostShard { since_us, reason, until_us }): (&ShardIndex, &LostShard)| match until_us {
+                None => format!(
+                    "parameter shard {shard}, which counts as lost since {} ({reason})",
+                    utc(*since_us)
+                ),
+                Some(until_us) => format!(
+                    "parameter shard {shard}, since {}, until {} at most ({reason})",
+                    utc(*since_us),
+                    utc(*until_us)
+                ),
+            };
         let named: Vec<String> = self.state.lost_shards.iter().map(one).collect();
         let then = match self.state.checkpoints.newest() {
             Some(_) => "goes on, if need be from its newest checkpoint",

@@ -58,6 +58,7 @@ mod shard_news;
 mod shard_protocol;
 mod significant;
 mod standstill;
+mod state_dirs;
 mod state_machine;
 mod stragglers;
 mod submitting;

@@ -16,6 +16,7 @@ use super::{
     recent_rate::RecentRate,
     series::SeriesSampling,
     shard_protocol::SnapshotFile,
+    state_dirs::StateDirs,
     tasks::ParentTask,
     worker_protocol::Iterated,
 };
@@ -189,6 +190,9 @@ pub struct JobState {
     /// Shards without which it cannot go on, and for which it waits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) lost_shards: BTreeMap<ShardIndex, LostShard>,
+    /// In which state directories of shards the present generation of its parameters lies, as far as that is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) state_dirs: StateDirs,
     /// Nothing more is granted until somebody resumes it.
     #[serde(default)]
     pub paused: bool,
@@ -260,6 +264,7 @@ impl JobState {
             weights_problem: None,
             waiting_for: None,
             lost_shards: BTreeMap::new(),
+            state_dirs: StateDirs::new(),
             paused: false,
             resumed_us: None,
             trained_before_pause_us: None,

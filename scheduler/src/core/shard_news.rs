@@ -32,7 +32,7 @@ impl Core {
         held: &[HeldJob],
         turn: &mut Turn<'_>,
     ) {
-        self.shard_is_back(shard, turn.now_us);
+        self.shard_is_back(shard, turn);
         let is_discarded = |run: &RunId| self.discarded.contains(&run.job);
         let is_ours = |held: &&HeldJob| {
             (!held.closed || is_discarded(&held.run)) && !self.set_aside.contains(&held.run.job)
@@ -47,17 +47,28 @@ impl Core {
             };
             turn.effects.push(Effect::CloseShards { run: run.clone(), weights });
         }
+        let mut released = Vec::new();
         for (id, job) in self.jobs.live_mut() {
             let _handling = Handling(id);
             let opened_us = job.state.opened_us.or(job.state.started_us);
             let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let holds = held.iter().find(|held| job.is_run(&held.run));
             let later = held.iter().find(|held| held.run.follows(&job.run()));
+            let lies_elsewhere =
+                holds.is_none() && later.is_none() && job.lies_elsewhere(shard, &self.state_dirs);
+            if lies_elsewhere && (opened_before || job.state.phase == Phase::Opening) {
+                if !job.awaits_state_dir(shard) {
+                    released.extend(job.await_state_dir(shard, turn));
+                }
+                continue;
+            }
             if job.state.phase != Phase::Running {
                 continue;
             }
             match holds {
                 Some(HeldJob { closed: false, .. }) => {
+                    job.end_wait(shard, turn.now_us);
+                    job.note_state_dir(shard, &self.state_dirs);
                     let (run, floor) = (job.run(), job.floor());
                     turn.effects.push(Effect::Attach { run, shard, floor });
                 }
@@ -68,13 +79,15 @@ impl Core {
                             format!("shard {shard} has generation {} of the parameters", run.generation);
                         job.store_lost(&what, turn);
                     }
-                    None if opened_before => {
+                    None if opened_before && !job.awaits_state_dirs() => {
                         job.parameters_missing(shard, "its process was started again without them", turn);
                     }
+                    // It is asked again once the directories of others are there.
                     None => {}
                 },
             }
         }
+        self.release_from_waiting(shard, released, turn);
     }
 
     /// The last weights of a run could not be written so far. Its job is over.

@@ -14,6 +14,7 @@ use super::{
     panics::Handling,
     records::Phase,
     refused::Refused,
+    state_dirs::StateDirs,
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
     trainings::Trainings,
@@ -50,6 +51,8 @@ pub struct Core {
     pub(super) set_aside: BTreeSet<JobId>,
     /// Those among them that somebody has deleted since.
     pub(super) discarded: BTreeSet<JobId>,
+    /// From which each shard is served now.
+    pub(super) state_dirs: StateDirs,
 }
 
 impl Core {
@@ -86,7 +89,7 @@ impl Core {
             | Input::ShardTakenOver { .. }
             // Trainings of a graph that goes on are begun again.
             | Input::Pause { .. } => true,
-            Input::Tick => self.end_exclusions(now_us),
+            Input::Tick => self.end_exclusions(now_us) | self.ends_wait_for_state_dir(now_us),
             _ => false,
         };
         place |= self.has_loaded_workers;
@@ -152,6 +155,7 @@ impl Core {
             Input::Report { worker, report } => self.take_report(worker, report, turn),
             Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, turn),
             Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, turn.now_us),
+            Input::ShardServed { shard, state_dir } => self.shard_served(shard, state_dir),
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, turn);
             }
@@ -159,7 +163,8 @@ impl Core {
             Input::WeightsDelayed { run, reason } => self.weights_delayed(&run, reason),
             Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, turn),
             Input::ShardsOpened { run } => {
-                self.with_open_job(&run, |job| job.opened(turn));
+                let state_dirs = self.state_dirs.clone();
+                self.with_open_job(&run, |job| job.opened(state_dirs, turn));
             }
             Input::OpeningDelayed { run, reason } => {
                 self.with_open_job(&run, |job| job.opening_delayed(reason));
@@ -169,6 +174,7 @@ impl Core {
                     job.attached(shard, &progress, &floor, turn);
                 });
             }
+            Input::ShardFailed { run, code, .. } if self.may_lie_elsewhere(&run, code) => {}
             Input::ShardFailed { run, code, reason } => {
                 self.with_open_job(&run, |job| job.shard_failed(code, reason, turn));
             }
@@ -253,6 +259,7 @@ impl Core {
             job.tick(turn);
             job.remove_superseded_checkpoints(turn);
         }
+        self.end_waits_for_state_dirs(turn);
         self.end_queued(turn);
         self.tasks_tick(turn);
     }

@@ -6,5 +6,5 @@ mod number;
 mod run;
 
 pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
-pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, Superstep};
+pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, StateDirId, Superstep};
 pub use run::{Generation, RunId};

@@ -58,6 +58,9 @@ number_id!(
     /// Position of a shard in a job's parameter server, from 0.
     ShardIndex(u32), "s");
 number_id!(
+    /// State directory of a process of a shard, by the number that was drawn for it: whoever comes back on the same one has what lies in it.
+    StateDirId(u64), "d");
+number_id!(
     /// Term of one active engine. Everybody refuses messages of a lower term than the highest seen.
     EngineEpoch(u64), "e");
 number_id!(

@@ -1,0 +1,99 @@
+//! In which state directories of shards the parameters of a job lie. A shard may come back on another one, because the disk was not mounted
+//! when its machine started, say: it has nothing of the job then, and all of it is there as soon as the disk is. The job waits for that as for a
+//! lost shard, but not for ever: the disk may be gone.
+
+use std::collections::BTreeMap;
+
+use super::{job::Job, panics::Handling, records::Phase, state_machine::Core, turn::Turn};
+use crate::{
+    fault_code::FaultCode,
+    ids::{Incarnation, RunId, ShardIndex, StateDirId},
+};
+
+/// So long the old directory is waited for: as long as for a disk that cannot be read, where there is an older checkpoint.
+const PATIENCE_US: u64 = 900_000_000;
+
+/// The state directory of each shard, as far as it matters: not where another process of the shard has the same.
+pub(super) type StateDirs = BTreeMap<ShardIndex, StateDirId>;
+
+impl Core {
+    /// A shard is served from this directory; `None` if another process has a copy of all that it holds.
+    pub(super) fn shard_served(&mut self, shard: ShardIndex, dir: Option<StateDirId>) {
+        match dir {
+            Some(dir) => self.state_dirs.insert(shard, dir),
+            None => self.state_dirs.remove(&shard),
+        };
+    }
+
+    /// Whether what a shard says that it lacks may lie in another directory of it. What it says that it holds decides then.
+    pub(super) fn may_lie_elsewhere(&self, run: &RunId, code: FaultCode) -> bool {
+        let Some(job) = self.jobs.get(&run.job) else { return false };
+        let lacks_something = code == FaultCode::PARAMETERS_LOST || job.state.phase == Phase::Opening;
+        lacks_something && self.state_dirs.keys().any(|shard| job.lies_elsewhere(*shard, &self.state_dirs))
+    }
+
+    /// Whether some job has waited for long enough.
+    pub(super) fn ends_wait_for_state_dir(&self, now_us: u64) -> bool {
+        self.jobs.live().any(|job| job.overdue_state_dir(now_us).is_some())
+    }
+
+    /// Jobs that have waited for long enough do what they do where the parameters are lost.
+    pub(super) fn end_waits_for_state_dirs(&mut self, turn: &mut Turn<'_>) {
+        if !self.ends_wait_for_state_dir(turn.now_us) {
+            return;
+        }
+        for (id, job) in self.jobs.live_mut() {
+            let _handling = Handling(id);
+            while let Some(shard) = job.overdue_state_dir(turn.now_us) {
+                job.end_wait(shard, turn.now_us);
+                job.state.state_dirs.remove(&shard);
+                let why = format!(
+                    "it did not come back on its old state directory within {} minutes",
+                    PATIENCE_US / 60_000_000
+                );
+                job.parameters_missing(shard, &why, turn);
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Whether the shard is served from another directory than that in which its part of this job lies.
+    pub(super) fn lies_elsewhere(&self, shard: ShardIndex, dirs: &StateDirs) -> bool {
+        let known = dirs.get(&shard).zip(self.state.state_dirs.get(&shard));
+        let opened = matches!(self.state.phase, Phase::Opening | Phase::Running);
+        opened && known.is_some_and(|(here, there)| here != there)
+    }
+
+    /// The shard holds its part, wherever it is served from now.
+    pub(super) fn note_state_dir(&mut self, shard: ShardIndex, dirs: &StateDirs) {
+        if let Some(dir) = dirs.get(&shard)
+            && self.state.state_dirs.insert(shard, *dir) != Some(*dir)
+        {
+            self.changes.job_state = true;
+        }
+    }
+
+    /// Whether it waits for the old directory of some shard: what others lack is no matter until that is there.
+    pub(super) fn awaits_state_dirs(&self) -> bool {
+        self.state.lost_shards.values().any(|lost| lost.until_us.is_some())
+    }
+
+    /// Whether it waits for the old directory of a shard that is there.
+    pub(super) fn awaits_state_dir(&self, shard: ShardIndex) -> bool {
+        self.state.lost_shards.get(&shard).is_some_and(|lost| lost.until_us.is_some())
+    }
+
+    /// Returns the workers for which it has no use meanwhile.
+    pub(super) fn await_state_dir(&mut self, shard: ShardIndex, turn: &mut Turn<'_>) -> Vec<Incarnation> {
+        let reason =
+            "it came back on another state directory, without what it held: is its disk mounted?".to_owned();
+        self.await_shard(shard, reason, Some(turn.now_us.saturating_add(PATIENCE_US)), turn)
+    }
+
+    fn overdue_state_dir(&self, now_us: u64) -> Option<ShardIndex> {
+        let mut lost = self.state.lost_shards.iter();
+        lost.find(|(_, lost)| lost.until_us.is_some_and(|until_us| until_us <= now_us))
+            .map(|(shard, _)| *shard)
+    }
+}
