@@ -67,7 +67,7 @@ mod tests {
             levels_of(wanted).unwrap();
         }
         for (wanted, named) in [
-            ("debugg", "`debugg` is no level"),
+            ("verbose", "`verbose` is no level"),
             ("info,tarpc", "`tarpc` is no level"),
             ("tarpc=loud", "`tarpc=loud`: "),
         ] {
