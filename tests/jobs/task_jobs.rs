@@ -66,6 +66,8 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     let client = &cluster.client;
     let mut graph = TaskGraph::new("large");
     let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
+    let kept = graph.map_with(&CallOptions::new().keep_value(), NEXT, (0..3).map(|n| (n,)));
+    let of_kept = graph.call(SUM, (&kept,));
     let sums: Vec<_> = numbers.chunks(1_000).map(|some| graph.call(SUM, (some,))).collect();
     let total = graph.call(SUM, (&sums,));
     // Above what travels inline, as a constant and as a value.
@@ -77,10 +79,12 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     assert_eq!(run.get(&total).await.unwrap(), 45_000 * 45_001 / 2);
     assert_eq!(run.get(&again).await.unwrap(), bytes);
     let done = run.wait(|_| {}).await.unwrap().job.tasks.unwrap();
-    assert_eq!((done.total, done.done), (45_048, 45_048));
+    assert_eq!((done.total, done.done), (45_052, 45_052));
+    assert_eq!(run.get(&of_kept).await.unwrap(), 6);
+    assert_eq!(run.get_all(&kept).await.unwrap(), [1, 2, 3]);
     assert_eq!(code(&run.get(&numbers[7]).await.unwrap_err()), "E342");
     let named = TaskQuery { name: Some("again".parse().unwrap()), ..TaskQuery::default() };
-    assert_eq!(client.tasks(run.id(), &named).await.unwrap()[0].task.0, 45_047);
+    assert_eq!(client.tasks(run.id(), &named).await.unwrap()[0].task.0, 45_051);
     // Somebody without handles.
     assert_eq!(client.get_named::<Vec<u8>>(run.id(), "again").await.unwrap(), bytes);
     assert_eq!(code(&client.get_named::<String>(run.id(), "total").await.unwrap_err()), "E344");

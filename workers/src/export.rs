@@ -90,8 +90,9 @@ impl ExportError {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => {
-                "`syncline model show` shows the names and shapes of both: name the model that was trained, or leave out what it does not have; a job \
-                 takes what fits, and leaves the rest of the model as it is, with weights = { path = FILE, partial = true }"
+                "`syncline model show` shows the names and shapes of both: name the model that was trained, or leave out what it does not have: \
+                 `model export --snapshot` does with --partial; a job takes what fits, and leaves the rest of the model as it is, with \
+                 weights = { path = FILE, partial = true }"
             }
             Self::NothingFits { .. } => {
                 "`syncline model show` shows the names and shapes of both; where the names of the file begin with more or fewer words, rename them \
@@ -136,6 +137,24 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
     Ok(TrainedModel { onnx: model.to_bytes(), parameters })
 }
 
+/// The same of a snapshot that has more than the model, such as that of a whole network for the part of it that predicts. Gives the names of
+/// what the model has not as well.
+///
+/// # Errors
+/// As [`fill`]; E247 only where a tensor has another shape, or the model has none of them.
+pub fn fill_partially(
+    model: &[u8],
+    source_name: &str,
+    snapshot: &[u8],
+) -> Result<(TrainedModel, Vec<String>), ExportError> {
+    let (model, Filled { names, unknown, .. }) = fitted(model, source_name, snapshot)?;
+    if names.is_empty() {
+        let reason = format!("the model has no parameter {}", list(&unknown));
+        return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
+    }
+    Ok((TrainedModel { onnx: as_predicting(model).to_bytes(), parameters: names.len() }, unknown))
+}
+
 /// The same with the snapshot of a job, whose data the model tells of.
 pub(crate) fn fill_of_job(
     model: &[u8],
@@ -149,6 +168,21 @@ pub(crate) fn fill_of_job(
 }
 
 fn filled(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<(ModelProto, usize), ExportError> {
+    let (model, filled) = fitted(model, source_name, snapshot)?;
+    if !filled.unknown.is_empty() {
+        let reason = format!("the model has no parameter {}", list(&filled.unknown));
+        return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
+    }
+    Ok((as_predicting(model), filled.names.len()))
+}
+
+/// Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
+fn as_predicting(model: ModelProto) -> ModelProto {
+    with_columns(inference_form(model))
+}
+
+/// A forward model with what it has of a snapshot.
+fn fitted(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<(ModelProto, Filled), ExportError> {
     let mut model = parse_forward(model)?;
     let outputs: Vec<&str> =
         model.graph.iter().flat_map(|graph| &graph.output).map(|output| output.name.as_str()).collect();
@@ -157,13 +191,7 @@ fn filled(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<(ModelProt
     }
     let filled = put_in(&mut model, source_name, snapshot)?;
     filled.refuse_misfits(source_name)?;
-    if !filled.unknown.is_empty() {
-        let reason = format!("the model has no parameter {}", list(&filled.unknown));
-        return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
-    }
-    let parameters = filled.names.len();
-    // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
-    Ok((with_columns(inference_form(model)), parameters))
+    Ok((model, filled))
 }
 
 /// What of a snapshot found its place in a model.
@@ -297,8 +325,11 @@ mod tests {
             safetensors::serialize(all.chain([("fc1.weight", weight)]).collect::<Vec<_>>(), None).unwrap()
         };
         assert_eq!(fill(&model, "s", &saved(&["bn.num_batches_tracked"])).unwrap().parameters, 1);
-        let error = fill(&model, "s", &saved(&["head.b", "head.a"])).unwrap_err().to_string();
+        let more = saved(&["head.b", "head.a"]);
+        let error = fill(&model, "s", &more).unwrap_err().to_string();
         assert!(error.ends_with("the model has no parameter `head.a`, `head.b`"), "{error}");
+        let (filled, left_out) = fill_partially(&model, "s", &more).unwrap();
+        assert_eq!((filled.parameters, left_out), (1, vec!["head.a".to_owned(), "head.b".to_owned()]));
     }
 
     #[test]
@@ -306,6 +337,7 @@ mod tests {
         let model = mlp(&[2, 3], 1).to_bytes();
         for snapshot in [snapshot("fc1.weight", vec![3, 2]), snapshot("fc9.weight", vec![2, 3])] {
             assert!(matches!(fill(&model, "s", &snapshot), Err(ExportError::Misfit { .. })));
+            assert!(matches!(fill_partially(&model, "s", &snapshot), Err(ExportError::Misfit { .. })));
         }
         assert!(matches!(fill(&model, "s", b"nothing"), Err(ExportError::Damaged { .. })));
     }

@@ -40,9 +40,7 @@ pub enum HelloError {
     #[error("[E121] the peer does not speak Syncline's protocol")]
     NotSyncline,
     /// Both ends are told: neither can read messages of the other.
-    #[error(
-        "[E122] protocol version {theirs} met version {PROTOCOL_VERSION}; use the same release everywhere"
-    )]
+    #[error("[E122] this process speaks protocol version {PROTOCOL_VERSION}, and its peer {theirs}, of {} release", age(*.theirs))]
     Version {
         /// Version of the other end.
         theirs: u16,
@@ -104,6 +102,11 @@ impl HelloError {
         };
         Some(hint.to_owned())
     }
+}
+
+/// Which of two releases the one is that speaks this version.
+fn age(theirs: u16) -> &'static str {
+    if theirs < PROTOCOL_VERSION { "an earlier" } else { "a later" }
 }
 
 /// What a person calls a role.
@@ -255,7 +258,7 @@ mod tests {
         };
         let (told, ()) = tokio::join!(greet(&mut a, Role::Client, None, &token), earlier);
         let wanted = format!(
-            "[E122] protocol version 29 met version {PROTOCOL_VERSION}; use the same release everywhere"
+            "[E122] this process speaks protocol version {PROTOCOL_VERSION}, and its peer 29, of an earlier release"
         );
         assert_eq!(told.unwrap_err().to_string(), wanted);
     }

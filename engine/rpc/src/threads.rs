@@ -53,6 +53,15 @@ pub fn spawn<T: Send + 'static>(
     start(Builder::new(), name, |thread| thread.spawn(work))
 }
 
+/// Starts a thread of this name whose stack has room for so much; what is not used costs no memory.
+pub fn spawn_with_stack<T: Send + 'static>(
+    name: &str,
+    stack_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NoThread> {
+    start(Builder::new().stack_size(stack_bytes), name, |thread| thread.spawn(work))
+}
+
 /// Starts a thread of this name that may borrow what outlives `scope`.
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,

@@ -219,6 +219,9 @@ mod tests {
         // The first two connections are lost before the answer.
         let (control, mut inbox) = control_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
         control.query_held_jobs(ShardIndex(0));
+        // Before what it says itself.
+        let served = inbox.input().await;
+        assert!(matches!(served, Input::ShardServed { state_dir: Some(_), .. }), "{served:?}");
         let holds = inbox.input().await;
         assert!(
             matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { run: run(), closed: false }]),
@@ -233,6 +236,7 @@ mod tests {
         };
         let (control, mut inbox) = control_with(0, fenced).await;
         control.query_held_jobs(ShardIndex(0));
+        assert!(matches!(inbox.input().await, Input::ShardServed { .. }));
         assert!(matches!(inbox.next().await, Message::Deposed));
         assert_eq!(control.shards.highest_epoch(), EngineEpoch(4), "the next one lies above it");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::spec::{CheckpointSpec, JobSpec, ModelSpec, NodeKind, TrainSpec};
+use crate::spec::{CheckpointSpec, DataSpec, JobSpec, ModelSpec, NodeKind, TrainSpec};
 
 /// What settings are called in a job file, where they are stored under another name.
 const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
@@ -50,6 +50,10 @@ fn settings_that_differ(there: &TrainSpec, submitted: &TrainSpec) -> BTreeSet<St
     let (old, new) = (fields(there), fields(submitted));
     let differing = new.iter().filter(|(name, value)| *name != "model" && old.get(*name) != Some(value));
     let mut names: BTreeSet<String> = differing.map(|(name, _)| in_job_files(name).to_owned()).collect();
+    if differs_in_paths_alone(&there.data, &submitted.data) {
+        names.remove("data");
+        names.insert("the paths of the same data".to_owned());
+    }
     if models_differ(there, submitted, &names) {
         names.insert("model".to_owned());
     }
@@ -59,6 +63,13 @@ fn settings_that_differ(there: &TrainSpec, submitted: &TrainSpec) -> BTreeSet<St
         names.insert("groups".to_owned());
     }
     names
+}
+
+/// Whether both have the same data, in files that lie elsewhere.
+fn differs_in_paths_alone(there: &DataSpec, submitted: &DataSpec) -> bool {
+    let DataSpec { source, test, validation, .. } = submitted.clone();
+    let moved = DataSpec { source, test, validation, ..there.clone() };
+    there.digest.is_some() && there != submitted && moved == *submitted
 }
 
 fn fields(train: &TrainSpec) -> Map<String, Value> {
@@ -97,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{
         sim::{training, training_job},
-        spec::{DataSpec, StepSettings},
+        spec::{Source, StepSettings},
     };
 
     #[test]
@@ -141,6 +152,18 @@ mod tests {
     }
 
     #[test]
+    fn the_same_data_under_another_path_are_not_taken_for_others() {
+        let job = |path: &str| {
+            let mut train = training("bsp".parse().unwrap(), 64, 32);
+            train.data.source = Source::csv(path);
+            train.data.digest = Some("5a".to_owned());
+            training_job(train)
+        };
+        let differs = differences(&job("/a/data.csv"), &job("/b/data.csv"));
+        assert_eq!(differs, ", and differs in the paths of the same data");
+    }
+
+    #[test]
     fn a_taken_name_says_which_settings_differ_table() {
         let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
         let differing = |change: fn(&mut TrainSpec)| {
@@ -162,6 +185,8 @@ mod tests {
         assert_eq!(differing(|train| (train.seed, train.batch) = (77, 5)), ", and differs in batch, seed");
         assert_eq!(differing(|train| train.queue_limit_ms = Some(1)), ", and differs in queue_limit_s");
         assert_eq!(differing(group), ", and differs in groups");
+        let moved = |train: &mut TrainSpec| train.data.source = Source::csv("/elsewhere/data.csv");
+        assert_eq!(differing(moved), ", and differs in data", "nobody knows what is in it");
         assert_eq!(differing(graph), ", and differs in model");
         assert_eq!(differing(|train| train.model.layout.0[0].name.push('2')), ", and differs in model");
         let with_dropout = |train: &mut TrainSpec| {

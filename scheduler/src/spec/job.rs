@@ -170,6 +170,9 @@ impl InvalidJob {
             Self::ManyTraining { .. } => {
                 "make a job of each, or of all of them a graph in Rust, where trainings are tasks (docs/tasks.md); nothing was stored"
             }
+            Self::BatchTooLarge { samples: 0, .. } => {
+                "leave samples to train with: `split` and `validation_percent` take all of them (`test_every = 1` is every one); nothing was stored"
+            }
             _ => "correct the job and submit it again; nothing was stored",
         };
         Some(hint.to_owned())

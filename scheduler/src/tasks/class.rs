@@ -117,6 +117,9 @@ pub struct Rules {
     pub queue_limit_ms: Option<u64>,
     /// What becomes of the job when no attempt is left.
     pub on_failure: OnFailure,
+    /// Whether what it gives stays when the last task that takes it has ended, as if it had a name.
+    #[serde(default)]
+    pub keep_value: bool,
 }
 
 impl Default for Rules {
@@ -130,6 +133,7 @@ impl Default for Rules {
             run_limit_ms: None,
             queue_limit_ms: None,
             on_failure: OnFailure::default(),
+            keep_value: false,
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use super::{Client, ClientError};
 use crate::export::{ExportError, TrainedModel, fill_of_job, float32_values};
-use crate::{blocking, place_file};
+use crate::{blocking, normalization::with_normalization, place_file};
 
 /// How long the last weights of a job that has ended are waited for.
 const LAST_WEIGHTS_LIMIT: Duration = Duration::from_secs(10);
@@ -199,7 +199,8 @@ impl Client {
     }
 
     /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes numbers that are scaled as
-    /// in the data of the job, and says in its metadata how: `syncline.normalization`, and `syncline.class_names`.
+    /// in the data of the job, and says in its metadata how: `syncline.normalization`, and `syncline.class_names`. Of a job with `scale`, `mean`, `std`
+    /// or `standardize`, [`trained_model_with_normalization`](Self::trained_model_with_normalization) takes those of the files.
     ///
     /// # Errors
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot does not fit the model.
@@ -208,6 +209,17 @@ impl Client {
         let data = self.training(job).await?.data;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
         Ok(fill_of_job(&model, job, &snapshot, &data)?)
+    }
+
+    /// The same with nodes before its float inputs that scale numbers as the job did: it takes them as they are in the files.
+    ///
+    /// # Errors
+    /// As [`trained_model`](Self::trained_model).
+    pub async fn trained_model_with_normalization(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
+        let mut trained = self.trained_model(job).await?;
+        trained.onnx =
+            with_normalization(&trained.onnx, &self.training(job).await?).map_err(ExportError::Model)?;
+        Ok(trained)
     }
 
     /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.

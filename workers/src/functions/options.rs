@@ -115,6 +115,14 @@ impl CallOptions {
         self
     }
 
+    /// What it gives stays for [`get`](crate::client::GraphRun::get) when the last task that takes it has ended, as that of a task with a
+    /// name does: for calls of a map, which share their options and have none.
+    #[must_use]
+    pub fn keep_value(mut self) -> Self {
+        self.rules.keep_value = true;
+        self
+    }
+
     /// It begins when this task has ended, whatever that gives.
     #[must_use]
     pub fn after<T>(mut self, task: &TaskHandle<T>) -> Self {

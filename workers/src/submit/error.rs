@@ -1,6 +1,6 @@
 //! Why a job could not be submitted.
 
-use std::path::PathBuf;
+use std::{io::ErrorKind::InvalidData, path::PathBuf};
 
 use syncline_autodiff::AutodiffError;
 use syncline_ps::PsError;
@@ -272,6 +272,9 @@ impl SubmitError {
                 let usual = || "correct the data file, or the settings under `data`".to_owned();
                 e.hint().unwrap_or_else(usual)
             }
+            Self::Unreadable { source, path } if source.kind() == InvalidData && path.extension().is_some_and(|e| e == "onnx") => {
+                "name a job file, which is TOML as examples/jobs/digits.toml is, and has the model in `model.forward`".to_owned()
+            }
             Self::Unreadable { .. } => "name a file that is there and that you may read".to_owned(),
             Self::Read { .. } => {
                 "paths in a job file are relative to the file itself, all others to the current folder".to_owned()
@@ -286,6 +289,9 @@ impl SubmitError {
             #[cfg(feature = "job-file")]
             Self::Change { .. } => {
                 "write it as `settings.batch=64`, in a file with nodes also as `test.retries=5`; docs/job-file.md lists every field".to_owned()
+            }
+            Self::MissingKernel { precision: "bf16", .. } => {
+                "use `precision = \"fp16\"`, which CPUs compute, or \"f32\", or workers with a GPU only".to_owned()
             }
             Self::MissingKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::ReadySettings { .. } => {

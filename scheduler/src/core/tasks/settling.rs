@@ -86,7 +86,8 @@ impl TaskJob {
             taken |= kind != EdgeKind::After;
             uses += u32::from(kind.takes_value() && !self.graph.state(follower).is_final());
         }
-        (uses, self.graph.slot(task).is_named() || !taken)
+        let is_wanted = self.graph.slot(task).is_named() || self.class_of(task).class.rules.keep_value;
+        (uses, is_wanted || !taken)
     }
 
     pub(super) fn use_up_inputs(&mut self, task: u32) {

@@ -237,6 +237,10 @@ fn a_bad_job_file_is_named_with_what_is_wrong() {
     let said = syncline(&["submit", file.to_str().unwrap()]).refused(2, "E361").err;
     assert!(said.contains("unknown field `nod`"), "{said}");
     syncline(&["submit", "/no/such/job.toml"]).refused(2, "E360");
+    let model = dir.path().join("model.onnx");
+    fs::write(&model, [8, 0xc8]).unwrap();
+    let refused = syncline(&["submit", model.to_str().unwrap()]).refused(2, "E360");
+    assert!(refused.err.contains("hint: name a job file"), "{refused:#?}");
 }
 
 #[test]

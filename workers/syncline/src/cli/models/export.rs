@@ -7,7 +7,7 @@ use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     client::Client,
-    export::{ExportError, fill},
+    export::{ExportError, fill, fill_partially},
     normalization::{formula, with_normalization},
 };
 
@@ -32,6 +32,9 @@ pub struct ExportArgs {
     /// The forward model that was trained, with --snapshot
     #[arg(long, value_name = "FILE", requires = "snapshot")]
     model: Option<PathBuf>,
+    /// Leave out what the snapshot has and the model has not, such as the layers that only training needs
+    #[arg(long, requires = "snapshot")]
+    partial: bool,
     /// Replace a file that is there
     #[arg(long)]
     force: bool,
@@ -122,7 +125,17 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         }
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
-            let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
+            let (model, weights) = (read(model)?, read(snapshot)?);
+            let trained = match args.partial {
+                false => fill(&model, &source, &weights)?,
+                true => {
+                    let (trained, left_out) = fill_partially(&model, &source, &weights)?;
+                    if !left_out.is_empty() {
+                        say(&format!("the model has no {}: left out", left_out.join(", ")));
+                    }
+                    trained
+                }
+            };
             put(args, source, format, &trained.onnx, trained.parameters, None)?
         }
         _ => {

@@ -1,6 +1,6 @@
 //! Has the trials of a sweep trained: submits so many at a time, looks at them, stops those that others are ahead of.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use syncline_rpc::{
     EngineFault,
@@ -26,6 +26,8 @@ use crate::cli::{CliError, Failure, describe, figure_in_words};
 
 /// Pause between two looks at all trials.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// So long engine or Redis may be away when it begins, as for `submit`.
+const AWAY_AT_FIRST: Duration = Duration::from_secs(20);
 /// So much longer than [`POLL_INTERVAL`] a pause is only where this process was not awake, as with the lid closed.
 const ASLEEP: Duration = Duration::from_secs(60);
 
@@ -54,6 +56,18 @@ impl<'a> Conduct<'a> {
 
     /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
     pub(super) async fn take_up(&mut self) -> Result<(usize, usize), Failure> {
+        let began = Instant::now();
+        loop {
+            match self.try_take_up().await {
+                Err(Trouble::Passing(_)) if began.elapsed() < AWAY_AT_FIRST => {
+                    tokio::time::sleep(POLL_INTERVAL).await
+                }
+                taken_up => return taken_up.map_err(Trouble::into_failure),
+            }
+        }
+    }
+
+    async fn try_take_up(&mut self) -> Result<(usize, usize), Trouble> {
         self.epoch = self.client.engine().await?.epoch;
         for number in 0..self.plan.trials.len() {
             let job = match self.client.status_once(self.plan.trials[number].id()).await {
@@ -63,7 +77,7 @@ impl<'a> Conduct<'a> {
             };
             // Nobody can say what a damaged one was; it counts as failed.
             if job.state != JobPhase::Damaged {
-                self.submit(number).await.map_err(Trouble::into_failure)?;
+                self.submit(number).await?;
             }
             self.see(number, job).await?;
         }
