@@ -18,6 +18,8 @@ use crate::{
 
 /// How long it holds that others hear of all shards.
 const HEARD_FOR: Duration = Duration::from_secs(3);
+/// Who has not tried to reach a shard for so long has nothing to do there, and does not know whether it is reached by now.
+const TRIED_FOR: Duration = Duration::from_secs(60);
 
 /// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
 /// connection that breaks is opened again at that address.
@@ -144,7 +146,7 @@ impl Addresses {
         Some(format!("shard s{index}, which does not answer at {}", lost.address))
     }
 
-    /// All such shards, in order, as the engine is told.
+    /// All such shards that were tried lately, in order, as the engine is told.
     pub fn unreached(&self) -> Vec<UnreachedShard> {
         let ms_ago = |then: Instant| then.elapsed().as_millis() as u64;
         let told = |(index, lost): (&usize, &LostLink)| UnreachedShard {
@@ -154,7 +156,8 @@ impl Addresses {
             lost_ms: ms_ago(lost.since),
             tried_ms: ms_ago(lost.tried),
         };
-        self.lock().unreachable.iter().map(told).collect()
+        let known = self.lock();
+        known.unreachable.iter().filter(|(_, lost)| lost.tried.elapsed() < TRIED_FOR).map(told).collect()
     }
 
     /// A job could not be opened, perhaps because a shard is not reached.
@@ -239,6 +242,11 @@ mod tests {
         assert_eq!(addresses.lock().unreachable[&1].since, since);
         assert_eq!(told().collect::<Vec<_>>(), [(1, "b:1".to_owned(), second)], "who tried it last");
         addresses.set(vec!["c:1".into(), "b:1".into()]);
+        assert_eq!(told().count(), 1);
+        let tried = addresses.lock().unreachable[&1].tried;
+        addresses.lock().unreachable.get_mut(&1).unwrap().tried = tried.checked_sub(TRIED_FOR).unwrap();
+        assert_eq!(told().count(), 0, "nobody has tried for a minute");
+        addresses.mark_unreachable(1, "b:1", &first);
         assert_eq!(told().count(), 1);
         addresses.set(vec!["c:1".into(), "d:1".into()]);
         assert_eq!(told().count(), 0);
