@@ -84,7 +84,7 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
         let mut stream = TcpStream::connect(&resolve(address).await?[..]).await?;
-        refuse_ourselves(stream.local_addr()?, stream.peer_addr()?)?;
+        refuse_ourselves(&stream)?;
         tune(&stream)?;
         hello::greet(&mut stream, role, shard, token).await?;
         Ok::<_, HelloError>(stream)
@@ -100,11 +100,14 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
 ///
 /// # Errors
 /// As of a port on which nobody listens.
-pub fn refuse_ourselves(local: SocketAddr, peer: SocketAddr) -> io::Result<()> {
-    match local == peer {
-        true => Err(io::ErrorKind::ConnectionRefused.into()),
-        false => Ok(()),
+pub fn refuse_ourselves<'a>(connected: impl Into<SockRef<'a>>) -> io::Result<()> {
+    let socket = connected.into();
+    if socket.local_addr()? != socket.peer_addr()? {
+        return Ok(());
     }
+    // Without this the port would be taken for another minute.
+    socket.set_linger(Some(Duration::ZERO))?;
+    Err(io::ErrorKind::ConnectionRefused.into())
 }
 
 /// What an address stands for. A name is looked up on a thread of its own: Tokio, which has threads for that, panics where the system gives it
@@ -191,12 +194,11 @@ mod tests {
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         let own = socket.local_addr().unwrap();
         socket.connect(&own).unwrap();
-        let addresses = [socket.local_addr(), socket.peer_addr()].map(|a| a.unwrap().as_socket().unwrap());
-        let refused = refuse_ourselves(addresses[0], addresses[1]).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert_eq!(refuse_ourselves(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        drop(socket);
+        let listener = TcpListener::bind(own.as_socket().unwrap()).await.expect("the port is free at once");
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        refuse_ourselves(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();
+        refuse_ourselves(&stream).unwrap();
     }
 
     #[tokio::test]

@@ -130,10 +130,7 @@ impl RoleKeeper {
             return false;
         };
         let mut addresses = primary.to_socket_addrs().into_iter().flatten();
-        let is_there = |address| {
-            let stream = TcpStream::connect_timeout(&address, REACH_LIMIT)?;
-            refuse_ourselves(stream.local_addr()?, stream.peer_addr()?)
-        };
+        let is_there = |address| refuse_ourselves(&TcpStream::connect_timeout(&address, REACH_LIMIT)?);
         !addresses.any(|address| is_there(address).is_ok())
     }
 

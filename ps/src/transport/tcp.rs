@@ -38,10 +38,7 @@ fn connect_one(target: SocketAddr, limit: Duration, connecting: &dyn Fn(&Socket)
     let socket = Socket::new(socket, Transport::Tcp);
     connecting(&socket);
     socket.raw().connect_timeout(&target.into(), limit)?;
-    let addresses = (socket.raw().local_addr()?.as_socket(), socket.raw().peer_addr()?.as_socket());
-    if let (Some(local), Some(peer)) = addresses {
-        refuse_ourselves(local, peer)?;
-    }
+    refuse_ourselves(socket.raw())?;
     configure(socket.raw())?;
     Ok(socket)
 }
