@@ -162,11 +162,9 @@ mod tests {
         ids::{EngineEpoch, Generation, Incarnation},
     };
 
-    use syncline_rpc::ShardProgress;
-
     use super::*;
     use crate::service::{fake_shard::control_with, message::Message};
-    use syncline_rpc::{HeldJob, ShardRequest, ShardResponse};
+    use syncline_rpc::{HeldJob, ShardProgress, ShardRequest, ShardResponse};
 
     fn run() -> RunId {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }

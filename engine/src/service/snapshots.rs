@@ -125,7 +125,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::service::fake_shard::control_with;
+    use crate::service::{fake_shard::control_with, shard_control::SNAPSHOTS_AT_ONCE};
     use syncline_rpc::{ShardRequest, ShardResponse};
 
     fn run() -> RunId {
@@ -170,11 +170,7 @@ mod tests {
             }
         };
         let (control, _inbox) = control_with(0, answer).await;
-        let all = control
-            .snapshot_slots
-            .acquire_many(super::super::shard_control::SNAPSHOTS_AT_ONCE as u32)
-            .await
-            .unwrap();
+        let all = control.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         control.write_snapshot(key, 4);
         control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);

@@ -16,7 +16,7 @@ use syncline_rpc::{
     EngineFault,
     status::{JobPhase, JobStatus},
 };
-use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
+use syncline_scheduler::{fault_code::FaultCode, ids::JobId, spec::TrainSpec};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
@@ -205,10 +205,7 @@ impl Client {
     /// # Errors
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot does not fit the model.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
-        let (model, snapshot) = self.kept(job).await?;
-        let data = self.training(job).await?.data;
-        let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
-        Ok(fill_of_job(&model, job, &snapshot, &data)?)
+        Ok(self.trained(job).await?.0)
     }
 
     /// The same with nodes before its float inputs that scale numbers as the job did: it takes them as they are in the files.
@@ -216,10 +213,17 @@ impl Client {
     /// # Errors
     /// As [`trained_model`](Self::trained_model).
     pub async fn trained_model_with_normalization(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
-        let mut trained = self.trained_model(job).await?;
-        trained.onnx =
-            with_normalization(&trained.onnx, &self.training(job).await?).map_err(ExportError::Model)?;
+        let (mut trained, train) = self.trained(job).await?;
+        trained.onnx = with_normalization(&trained.onnx, &train).map_err(ExportError::Model)?;
         Ok(trained)
+    }
+
+    /// The trained model, and how it was trained.
+    async fn trained(&self, job: &JobId) -> Result<(TrainedModel, TrainSpec), FetchError> {
+        let (model, snapshot) = self.kept(job).await?;
+        let train = self.training(job).await?;
+        let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
+        Ok((fill_of_job(&model, job, &snapshot, &train.data)?, train))
     }
 
     /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.

@@ -7,8 +7,8 @@ use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     client::Client,
-    export::{ExportError, fill, fill_partially},
-    normalization::{formula, with_normalization},
+    export::{fill, fill_partially},
+    normalization::formula,
 };
 
 use super::{read, write};
@@ -162,12 +162,12 @@ async fn export_job(
         let weights = client.weights(job).await?;
         return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), None);
     }
+    if args.with_normalization {
+        let trained = client.trained_model_with_normalization(job).await?;
+        return put(args, of, format, &trained.onnx, trained.parameters, None);
+    }
     let trained = client.trained_model(job).await?;
     let train = client.training(job).await?;
-    if args.with_normalization {
-        let onnx = with_normalization(&trained.onnx, &train).map_err(ExportError::Model)?;
-        return put(args, of, format, &onnx, trained.parameters, None);
-    }
     put(args, of, format, &trained.onnx, trained.parameters, formula(&train.data))
 }
 
