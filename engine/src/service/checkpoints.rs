@@ -11,7 +11,10 @@ use syncline_scheduler::{
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
+use super::{
+    shard_control::{LONG_CALL_TIMEOUT, ShardControl},
+    shard_orders::Repeat,
+};
 
 /// How long a shard may take to share its part: it reads all of it, and may be silent for a moment.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
@@ -23,7 +26,7 @@ impl ShardControl {
         let pin = move |c: ShardClient, run| async move {
             c.pin_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
         };
-        self.order_all_shards(run, pin, move |control, run, shard, answer| {
+        self.order_all_shards(run, Repeat::Never, pin, move |control, run, shard, answer| {
             if let Some(outcome) = control.outcome(&run, answer) {
                 control.queue.tell(Input::CheckpointPinned { run, number, shard, outcome });
             }
@@ -36,7 +39,7 @@ impl ShardControl {
         let write = move |c: ShardClient, run| async move {
             c.write_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
         };
-        self.order_all_shards(run, write, move |control, run, shard, answer| {
+        self.order_all_shards(run, Repeat::Never, write, move |control, run, shard, answer| {
             if let Some(outcome) = control.outcome(&run, answer) {
                 control.queue.tell(Input::CheckpointWritten { run, number, shard, outcome });
             }

@@ -28,6 +28,15 @@ const NEWEST_PATIENCE: Duration = Duration::from_secs(900);
 /// back, and the job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 
+/// Whether a shard is given an order once more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    Never,
+    /// The run does not go on without the order: a shard that lacks the job is given it for as long as the run lasts, since it may
+    /// come back on the state directory in which it has it.
+    WhileLacking,
+}
+
 impl ShardControl {
     /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier ones matters from
     /// here on.
@@ -161,7 +170,7 @@ impl ShardControl {
             let order = order.clone();
             async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
         };
-        self.insist(run, close, Self::note_refusal);
+        self.order_all_shards(run, Repeat::WhileLacking, close, Self::note_refusal);
     }
 
     pub(super) fn send_clock_roster(&self, run: &RunId, roster: ClockRoster) {
@@ -170,17 +179,22 @@ impl ShardControl {
             let roster = roster.clone();
             async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
         };
-        self.insist(run, send, Self::note_refusal);
+        self.order_all_shards(run, Repeat::WhileLacking, send, Self::note_refusal);
     }
 
     pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
         let epoch = self.epoch;
         let seal =
             move |c: ShardClient, run| async move { c.seal(within(CALL_TIMEOUT), epoch, run, worker).await };
-        self.insist(run, seal, move |control, run, shard, answer| match answer {
-            Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
-            Err(fault) => control.report_failure(&run, &fault),
-        });
+        self.order_all_shards(
+            run,
+            Repeat::WhileLacking,
+            seal,
+            move |control, run, shard, answer| match answer {
+                Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
+                Err(fault) => control.report_failure(&run, &fault),
+            },
+        );
     }
 
     /// An order that is answered with nothing but a fault.
@@ -194,35 +208,9 @@ impl ShardControl {
     pub(super) fn order_all_shards<T, F>(
         &self,
         run: &RunId,
+        repeat: Repeat,
         order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
         hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
-    ) where
-        T: Send + 'static,
-        F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
-    {
-        self.order_each(run, order, hand_on, |_| false);
-    }
-
-    /// The same with an order without which the run does not go on: a shard that lacks the job is given it again for as long as the run
-    /// lasts, since it may come back on the state directory in which it has it.
-    fn insist<T, F>(
-        &self,
-        run: &RunId,
-        order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
-        hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
-    ) where
-        T: Send + 'static,
-        F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
-    {
-        self.order_each(run, order, hand_on, |fault| matches!(fault, ShardFault::UnknownJob { .. }));
-    }
-
-    fn order_each<T, F>(
-        &self,
-        run: &RunId,
-        order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
-        hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
-        may_pass: fn(&ShardFault) -> bool,
     ) where
         T: Send + 'static,
         F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
@@ -232,9 +220,9 @@ impl ShardControl {
             self.work.spawn(run, async move {
                 loop {
                     let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
-                    let is_last = !answer.as_ref().is_err_and(may_pass);
+                    let lacks_job = matches!(answer, Err(ShardFault::UnknownJob { .. }));
                     hand_on(&control, of.clone(), shard, answer);
-                    if is_last {
+                    if !lacks_job || repeat == Repeat::Never {
                         return;
                     }
                     sleep(PEER_PAUSE).await;
