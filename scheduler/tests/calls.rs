@@ -1,15 +1,19 @@
 //! Calls of a model: what they do, and workers that run them, a step at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use syncline_scheduler::{
     fault_code::FaultCode,
     ids::JobId,
     sim::{new_task, task_end},
     tasks::{
-        Arg, Attempts, Backoff, Bytes, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure,
-        OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
-        TaskIndex, TaskOrder, TaskRef, Value, Work,
+        Arg, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId, LostValues,
+        NewTask, OnFailure, OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned,
+        TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value, Work,
     },
 };
 
@@ -90,9 +94,14 @@ pub fn capacity(slots: u32) -> Capacity {
 /// A task of a job.
 pub type TaskKey = (JobId, u32);
 
+/// Values on the parameter server of the model, by digest.
+pub type Blobs = Rc<RefCell<BTreeMap<String, u64>>>;
+
 /// Runs the calls that it is given, a step at a time.
 #[derive(Default)]
 pub struct CallWorker {
+    /// Where it keeps every second value; all travel without it.
+    pub blobs: Option<Blobs>,
     pub inbox: VecDeque<Order>,
     pub held: BTreeMap<TaskKey, (u32, TaskOrder)>,
     /// What it has computed.
@@ -194,16 +203,30 @@ impl CallWorker {
             // What failed counts for a hundred.
             OneArg::Failure(_) => Some(100),
             OneArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
-            OneArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
+            OneArg::Value(Value::Blob(blob)) => {
+                self.blobs.as_ref().unwrap().borrow().get(&blob.digest).copied()
+            }
             OneArg::Kept(task) => panic!("what task {task} gives travels with the order"),
             OneArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
         };
         arg.parts().iter().map(value).sum()
     }
 
+    /// The digests of arguments that are lost.
+    fn lost(&self, order: &TaskOrder) -> Vec<String> {
+        let Some(blobs) = &self.blobs else { return Vec::new() };
+        let parts = order.args[1..].iter().flat_map(OrderArg::parts);
+        let digest = |part: &OneArg| match part {
+            OneArg::Value(Value::Blob(blob)) => Some(blob.digest.clone()),
+            _ => None,
+        };
+        parts.filter_map(digest).filter(|digest| !blobs.borrow().contains_key(digest)).collect()
+    }
+
     pub fn runnable(&self) -> Vec<TaskKey> {
         let can = |((job, _), (_, order)): &(&TaskKey, &(u32, TaskOrder))| {
-            order.args[1..].iter().all(|arg| self.sum(job, arg).is_some())
+            let is_here = |arg: &OrderArg| self.sum(job, arg).is_some();
+            (order.args[1..].iter().all(is_here) || !self.lost(order).is_empty())
                 && order.after.iter().all(|task| !self.held.contains_key(&(job.clone(), task.0)))
         };
         self.held.iter().filter(can).map(|(key, _)| key.clone()).collect()
@@ -233,10 +256,25 @@ impl CallWorker {
             panic!("the kind is a value")
         };
         let kind = Kind::of(kind);
+        let failure = |cause| Failure { cause, code: FaultCode::new("E999"), reason: "no".into() };
+        let failed = |cause| Outcome::Failed(failure(cause));
+        let digests = self.lost(&order);
+        if !digests.is_empty() {
+            self.drop_dependents(&key.0, key.1);
+            let lost = LostValues { digests, failure: failure(FailureCause::Worker) };
+            let outcome = Outcome::ArgumentsLost(Box::new(lost));
+            let end = task_end(order.task.0, order.attempt, outcome);
+            return self.reports.push_back((key.0.clone(), nonce, end));
+        }
         let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
-        let bytes = |value: u64| Value::Inline(value.to_le_bytes().to_vec().into());
-        let failed =
-            |cause| Outcome::Failed(Failure { cause, code: FaultCode::new("E999"), reason: "no".into() });
+        let bytes = |value: u64| match &self.blobs {
+            Some(blobs) if value % 2 == 0 => {
+                let digest = format!("{}/{}/{}/{nonce}", key.0, key.1, order.attempt);
+                blobs.borrow_mut().insert(digest.clone(), value);
+                Value::Blob(BlobValue { digest, bytes: 100_000 })
+            }
+            _ => Value::Inline(value.to_le_bytes().to_vec().into()),
+        };
         let outcome = match kind {
             Kind::Flaky(n) if order.attempt <= u16::from(n) => failed(FailureCause::Function),
             Kind::Sum | Kind::Flaky(_) => {

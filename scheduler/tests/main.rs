@@ -24,6 +24,7 @@ mod held_up;
 mod joining;
 mod lb_bsp;
 mod lost_shards;
+mod lost_values;
 mod lost_workers;
 mod many_trainings;
 mod outcomes;

@@ -1,11 +1,11 @@
 //! Random graphs of general tasks, workers that die, reports that are lost or come late, tasks that fail, are skipped or add
-//! others, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
+//! others, values that the parameter server loses, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
 //! and a job that is loaded from its commits equals the live one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    calls::{CallWorker, ERRORS, Kind, capacity, class},
+    calls::{Blobs, CallWorker, ERRORS, Kind, capacity, class},
     cluster::stored::StoredGraphs,
 };
 use proptest::prelude::*;
@@ -112,6 +112,9 @@ struct World {
     slots: u32,
     now_us: u64,
     random: u64,
+    blobs: Blobs,
+    /// Blobs that may still be lost: a task fails whose value is lost again and again.
+    losses_left: u32,
 }
 
 impl World {
@@ -132,10 +135,14 @@ impl World {
 
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
-            if let Effect::Orders { worker, orders } = effect
-                && let Some(worker) = self.workers.get_mut(&worker)
-            {
-                worker.inbox.extend(orders);
+            match effect {
+                Effect::Orders { worker, orders } => {
+                    self.workers.get_mut(&worker).into_iter().for_each(|w| w.inbox.extend(orders.clone()));
+                }
+                Effect::ReleaseBlobs { digests } => {
+                    self.blobs.borrow_mut().retain(|digest, _| !digests.contains(digest));
+                }
+                _ => {}
             }
         }
     }
@@ -143,7 +150,9 @@ impl World {
     fn join(&mut self) {
         self.next_worker += 1;
         let worker = Incarnation(self.next_worker);
-        self.workers.insert(worker, CallWorker::default());
+        let mut caller = CallWorker::default();
+        caller.blobs = Some(self.blobs.clone());
+        self.workers.insert(worker, caller);
         let about = WorkerInfo { capacity: capacity(self.slots), ..WorkerInfo::default() };
         self.handle(Input::WorkerJoined { worker, about });
     }
@@ -196,13 +205,14 @@ impl World {
         self.now_us += 500;
         let fate = self.draw(1_000);
         if fate < misfortunes {
-            return match self.draw(7) {
+            return match self.draw(9) {
                 0 => self.restart(),
                 n @ (1 | 5) if !self.workers.is_empty() => {
                     let nth = self.draw(self.workers.len() as u64) as usize;
                     let worker = *self.workers.keys().nth(nth).unwrap();
                     if n == 1 { self.die(worker) } else { self.leave(worker) }
                 }
+                7 | 8 => self.lose_blob(),
                 6 => {
                     // Nothing ends for a while.
                     self.now_us += 150_000;
@@ -246,6 +256,24 @@ impl World {
         }
     }
 
+    fn lose_blob(&mut self) {
+        let held = self.blobs.borrow().len() as u64;
+        if held > 0 && self.losses_left > 0 {
+            self.losses_left -= 1;
+            let nth = self.draw(held) as usize;
+            let digest = self.blobs.borrow().keys().nth(nth).unwrap().clone();
+            self.blobs.borrow_mut().remove(&digest);
+        }
+    }
+
+    /// What a value says; `None` if it is empty, or lost.
+    fn number(&self, value: &Value) -> Option<u64> {
+        match value {
+            Value::Inline(bytes) => Some(u64::from_le_bytes(bytes[..].try_into().ok()?)),
+            Value::Blob(blob) => self.blobs.borrow().get(&blob.digest).copied(),
+        }
+    }
+
     fn views(&self, job: &JobId) -> Vec<TaskView> {
         let query = TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None };
         self.plane.core.task_views(job, &query, self.now_us).unwrap()
@@ -265,6 +293,8 @@ impl World {
             slots,
             now_us: 1_000_000,
             random: seed | 1,
+            blobs: Blobs::default(),
+            losses_left: 4,
         }
     }
 }
@@ -314,7 +344,8 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
                     assert_eq!(state, TaskState::Done, "task {index}");
                     let given = world.plane.core.task_value(id, TaskIndex(index as u32)).unwrap().unwrap();
                     if tasks[index].name.is_some() || !taken.contains(&(index as u32)) {
-                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {index}");
+                        let is_lost = given.blob().is_some() && world.number(&given).is_none();
+                        assert!(is_lost || world.number(&given) == Some(want), "task {index}: {given:?}");
                     }
                 }
             }
@@ -374,9 +405,8 @@ fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms
         assert!(state.is_final(), "{index}: {state}");
         assert!(state != TaskState::Done || want.is_some(), "{index}");
         let kept = world.plane.core.task_value(&id, TaskIndex(index as u32)).unwrap();
-        let results = kept.filter(|value| *value != Value::default());
-        let want = want.map(|want| Value::Inline(want.to_le_bytes().to_vec().into()));
-        assert!(results.is_none() || results == want, "{index}: {results:?}");
+        let given = kept.and_then(|value| world.number(&value));
+        assert!(given.is_none() || given == want, "{index}: {given:?}");
     }
     assert!(world.plane.shell.0[&id].graph.leases.is_empty());
 }

@@ -20,6 +20,9 @@ use crate::{
 
 pub const STEP: Function<(u64,), u64> = Function::new("life.step");
 pub const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
+/// Numbers that are too many to pass the engine.
+pub const COUNT_UP: Function<(u64,), Vec<u64>> = Function::new("life.count_up");
+pub const INCREASE: Function<(Vec<u64>,), Vec<u64>> = Function::new("life.increase");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
 pub const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
 pub const ATTEMPT: Function<(String,), u64> = Function::new("life.attempt");
@@ -103,6 +106,8 @@ fn functions() -> WorkerBuilder {
     Worker::builder()
         .register(STEP, step)
         .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .register(COUNT_UP, |length: u64| (0..length).collect::<Vec<_>>())
+        .register(INCREASE, |all: Vec<u64>| all.iter().map(|n| n + 1).collect::<Vec<_>>())
         .register(LEAVES, leaves)
         .register(HOLD, hold)
         .register(ATTEMPT, attempt)
@@ -134,7 +139,17 @@ fn the_workers_of_this_file_have_its_functions() {
         let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
         assert_eq!(
             names,
-            ["life.attempt", "life.detach", "life.hold", "life.leaves", "life.step", "life.sum", "life.tell"]
+            [
+                "life.attempt",
+                "life.count_up",
+                "life.detach",
+                "life.hold",
+                "life.increase",
+                "life.leaves",
+                "life.step",
+                "life.sum",
+                "life.tell"
+            ]
         );
         return;
     };

@@ -35,6 +35,7 @@ mod graph_faults;
 mod graphs;
 mod hung;
 mod jobs;
+mod lost_values;
 mod membership;
 mod mistakes;
 mod moved;

@@ -7,7 +7,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
-    tasks::{self, Progress, ReportGroup},
+    tasks::{self, MAX_LOST_VALUES, Progress, ReportGroup},
 };
 
 /// What a worker says, with names and texts of any length.
@@ -67,10 +67,15 @@ impl Arrival for TaskReport {
 impl Arrival for ReportGroup {
     fn cut(&mut self) {
         for end in &mut self.ended {
-            if let tasks::Outcome::Failed(failure) | tasks::Outcome::FailedForGood(failure) = &mut end.outcome
-            {
-                cut(&mut failure.reason, MAX_TEXT_CHARS);
-            }
+            let failure = match &mut end.outcome {
+                tasks::Outcome::Failed(failure) | tasks::Outcome::FailedForGood(failure) => failure,
+                tasks::Outcome::ArgumentsLost(lost) => {
+                    lost.digests.truncate(MAX_LOST_VALUES);
+                    &mut lost.failure
+                }
+                _ => continue,
+            };
+            cut(&mut failure.reason, MAX_TEXT_CHARS);
         }
     }
 }

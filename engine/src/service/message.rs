@@ -61,6 +61,7 @@ fn places_of_end(end: &TaskEnd) -> usize {
             places_of_tasks(&spawned.tasks) + bytes / BYTES_PER_PLACE
         }
         Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len() / BYTES_PER_PLACE,
+        Outcome::ArgumentsLost(lost) => lost.digests.len(),
         Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
     }
 }

@@ -28,7 +28,9 @@ pub use graph_digest::{GraphDigest, InvalidDigest};
 pub use new_task::{Arg, ClassIndex, GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskRef};
 pub use order::{Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskOrder};
 pub use preview::Preview;
-pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
+pub use report::{
+    Failure, FailureCause, LostValues, MAX_LOST_VALUES, Outcome, ReportGroup, Spawned, TaskEnd,
+};
 pub use resources::{InvalidMemorySize, MemorySize, Resources};
 pub use running::{Progress, RunningCall, wait_to_store};
 pub use state::{InvalidState, TaskState};

@@ -49,6 +49,8 @@ pub enum Outcome {
     Spawned(Box<Spawned>),
     /// It failed, and says that no other attempt would do better: none follows.
     FailedForGood(Failure),
+    /// It could not begin: values that it takes are on none of the shards.
+    ArgumentsLost(Box<LostValues>),
 }
 
 /// Tasks that a task adds to its own graph, committed together with its end.
@@ -61,6 +63,18 @@ pub struct Spawned {
     /// The value of the task itself; without one it gives what the new task at this index gives.
     pub value: Result<Value, u32>,
 }
+
+/// Values that a task takes and that are lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostValues {
+    /// Of the blobs that held them, see [`BlobValue`](super::BlobValue): at most [`MAX_LOST_VALUES`](super::MAX_LOST_VALUES).
+    pub digests: Vec<String>,
+    /// How the attempt has failed where they cannot be made again.
+    pub failure: Failure,
+}
+
+/// Most values of which one attempt says that they are lost: the next one says it of others.
+pub const MAX_LOST_VALUES: usize = 1_000;
 
 /// An attempt that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use syncline_ps::PsError;
 use syncline_rpc::{MAX_TEXT_CHARS, shortened, threads::NoThread};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    tasks::{Failure, FailureCause, Outcome},
+    tasks::{Failure, FailureCause, LostValues, Outcome},
 };
 
 /// Why an attempt at a call failed. The texts are what people see of it.
@@ -32,6 +32,9 @@ pub(crate) enum CallFault {
     TooMuchAdded { function: String, calls: usize, bytes: usize },
     #[error(transparent)]
     Store(#[from] PsError),
+    /// Arguments with these digests are on none of the shards; what was said of one of them.
+    #[error("{error}")]
+    ArgumentsLost { digests: Vec<String>, error: PsError },
     /// The function, or what it called, panicked for want of a thread.
     #[error(transparent)]
     NoThread(#[from] NoThread),
@@ -52,7 +55,7 @@ impl CallFault {
             Self::OtherGraph { .. } => "E445",
             Self::Missing { .. } => "E446",
             Self::TooMuchAdded { .. } => "E448",
-            Self::Store(error) => error.code(),
+            Self::Store(error) | Self::ArgumentsLost { error, .. } => error.code(),
             Self::NoThread(error) => error.code(),
             Self::Own { code, .. } => return *code,
         })
@@ -60,7 +63,9 @@ impl CallFault {
 
     fn cause(&self) -> FailureCause {
         match self {
-            Self::Missing { .. } | Self::Store(_) | Self::NoThread(_) => FailureCause::Worker,
+            Self::Missing { .. } | Self::Store(_) | Self::ArgumentsLost { .. } | Self::NoThread(_) => {
+                FailureCause::Worker
+            }
             Self::Own { cause, .. } => *cause,
             _ => FailureCause::Function,
         }
@@ -74,6 +79,9 @@ impl From<CallFault> for Outcome {
         let failure = Failure { cause: fault.cause(), code: fault.code(), reason };
         match fault {
             CallFault::Returned { is_retryable: false, .. } => Self::FailedForGood(failure),
+            CallFault::ArgumentsLost { digests, .. } => {
+                Self::ArgumentsLost(Box::new(LostValues { digests, failure }))
+            }
             _ => Self::Failed(failure),
         }
     }

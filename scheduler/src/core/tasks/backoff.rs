@@ -1,7 +1,7 @@
 //! The pause before a task is tried again.
 
 use super::TaskJob;
-use crate::tasks::Backoff;
+use crate::tasks::{Backoff, TaskState};
 
 impl TaskJob {
     /// Tasks whose pause is over can be given out again.
@@ -12,7 +12,9 @@ impl TaskJob {
                 faults.backoff_until_us = None;
                 self.changes.faults.insert(task);
             }
-            self.make_ready(task);
+            // Something that it takes may be on its way once more.
+            self.graph.set_state(task, TaskState::Waiting);
+            self.ready_if_met(task);
         }
     }
 }

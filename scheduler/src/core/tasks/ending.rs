@@ -94,7 +94,8 @@ impl TaskJob {
             | Outcome::Stopped
             | Outcome::NotBegun
             | Outcome::Failed(_)
-            | Outcome::FailedForGood(_) => None,
+            | Outcome::FailedForGood(_)
+            | Outcome::ArgumentsLost(_) => None,
         };
         if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
@@ -125,6 +126,7 @@ impl TaskJob {
             Outcome::Stopped => self.crashed(task, worker, Loss::Alone, now_us),
             Outcome::NotBegun => self.never_began(task, now_us),
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
+            Outcome::ArgumentsLost(lost) => self.arguments_lost(task, &by, *lost, now_us),
         }
         self.end_if_all_is_over(now_us);
     }
@@ -211,7 +213,8 @@ impl TaskJob {
         self.outbox.recalled.push((worker, TaskIndex(task), self.graph.slot(task).attempts));
     }
 
-    fn wait_again(&mut self, task: u32) {
+    /// A task that was leased waits for something that it needs.
+    pub(super) fn wait_again(&mut self, task: u32) {
         self.graph.set_state(task, TaskState::Waiting);
         self.note_attempts(task);
         self.give_back_followers(task);
@@ -335,6 +338,7 @@ impl TaskJob {
             for (follower, kind) in self.graph.followers(task) {
                 match kind {
                     _ if self.graph.state(follower).is_final() => {}
+                    EdgeKind::Value if self.has_taken_inputs(follower) => {}
                     EdgeKind::Value | EdgeKind::Continue if lost.insert(follower) => open.push(follower),
                     EdgeKind::Outcome => takers.push(follower),
                     EdgeKind::Value | EdgeKind::Continue | EdgeKind::After => {}
@@ -346,7 +350,11 @@ impl TaskJob {
 
     /// A task has ended, and adds tasks.
     fn spawned(&mut self, task: u32, by: &Assignee, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
-        let Spawned { classes, tasks, value } = spawned;
+        let Spawned { classes, mut tasks, value } = spawned;
+        if value.is_ok() && self.faults.get(&task).is_some_and(|faults| faults.losses > 0) {
+            // It runs again for its value alone: what it adds was added when it was done for the first time.
+            tasks.clear();
+        }
         let continues = match &value {
             Ok(_) => None,
             Err(child) => Some((task, *child)),

@@ -30,6 +30,7 @@ pub(super) struct Slot {
 const TAKES_VALUES: u8 = 1;
 const NAMED: u8 = 2;
 const TAKES_BLOBS: u8 = 4;
+const CONTINUES: u8 = 8;
 
 impl Slot {
     /// Whether it takes the values of other tasks.
@@ -146,7 +147,8 @@ impl Graph {
         let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
         let flags = flag(record.arguments_of().next().is_some(), TAKES_VALUES)
             | flag(record.3.is_some(), NAMED)
-            | flag(record.blobs().next().is_some(), TAKES_BLOBS);
+            | flag(record.blobs().next().is_some(), TAKES_BLOBS)
+            | flag(record.4.is_some(), CONTINUES);
         let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
         self.slots.push(slot);
         self.counts[state as usize] += 1;
@@ -162,13 +164,9 @@ impl Graph {
         let outcomes = record.outcomes_of().map(|input| (input, EdgeKind::Outcome));
         let after = record.2.iter().map(|input| (*input, EdgeKind::After));
         for (input, kind) in values.chain(outcomes).chain(after) {
-            if is_open(self, input) {
-                self.slots[task as usize].unmet += 1;
-                self.connect(input, task, kind);
-            } else if kind.takes_value() {
-                // It counts no more, but its value is taken.
-                self.connect(input, task, kind);
-            }
+            // One that has ended counts no more, until its value is lost.
+            self.slots[task as usize].unmet += u32::from(is_open(self, input));
+            self.connect(input, task, kind);
         }
         if let Some(parent) = record.4 {
             self.connect(task, parent, EdgeKind::Continue);
@@ -197,6 +195,12 @@ impl Graph {
             };
             Some((edge.follower_and_kind & !(u32::MAX << KIND_SHIFT), kind))
         })
+    }
+
+    /// Every task that ended with another one giving its value, and that one. Cost O(tasks), and decoding the latter.
+    pub(super) fn continuations(&self) -> BTreeMap<u32, u32> {
+        let continues = (0..self.len()).filter(|task| self.slot(*task).flags & CONTINUES != 0);
+        continues.filter_map(|task| Some((self.record(task).4?, task))).collect()
     }
 
     /// The one task that follows, if there is just one.

@@ -80,6 +80,9 @@ pub(super) struct RetryState {
     /// Attempts whose worker was stopped in order while they ran.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stops: u16,
+    /// Times that its value was lost after it was done.
+    #[serde(default, skip_serializing_if = "is_none_lost")]
+    pub losses: u8,
     /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
@@ -98,6 +101,10 @@ pub(super) struct RetryState {
 
 fn is_zero(count: &u16) -> bool {
     *count == 0
+}
+
+fn is_none_lost(losses: &u8) -> bool {
+    *losses == 0
 }
 
 /// One job of general tasks.

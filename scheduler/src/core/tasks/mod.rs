@@ -26,6 +26,7 @@ mod load;
 mod orders;
 mod queue_limit;
 mod ready_class;
+mod reconstruction;
 mod record;
 mod settling;
 mod summary;

@@ -42,6 +42,10 @@ impl TaskJob {
                     (EdgeKind::Continue, End::Value(given)) => {
                         open.push((follower, End::Value(given.clone())));
                     }
+                    // What it needs was done before, was to be done once more, and failed then: that is nothing to it.
+                    (EdgeKind::Value, End::Nothing(_)) if self.has_taken_inputs(follower) => {
+                        self.input_ended(follower);
+                    }
                     (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
                         // It waits, on its worker, for what will not come; that drops what waits for it there.
                         if self.graph.state(follower) == TaskState::Leased {
@@ -105,6 +109,11 @@ impl TaskJob {
             let record = self.graph.record(task);
             self.outbox.released.extend(record.blobs().map(|blob| blob.digest.clone()));
         }
+    }
+
+    /// Whether a task that has not ended needs nothing any more of what it takes.
+    pub(super) fn has_taken_inputs(&self, task: u32) -> bool {
+        matches!(self.graph.state(task), TaskState::Continued | TaskState::Training)
     }
 
     fn input_ended(&mut self, follower: u32) {

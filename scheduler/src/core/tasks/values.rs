@@ -86,6 +86,18 @@ impl Values {
         if kept.uses > 0 || kept.stays { None } else { self.remove(task) }
     }
 
+    /// A task that had taken the value of `task` takes it once more.
+    pub(super) fn add_use(&mut self, task: u32) {
+        if let Some(kept) = self.kept.get_mut(&task) {
+            kept.uses += 1;
+        }
+    }
+
+    /// What a task gave is lost. Returns the blob that nobody needs any more.
+    pub(super) fn forget(&mut self, task: u32) -> Option<String> {
+        self.remove(task)
+    }
+
     /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any more.
     pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
         self.kept.values_mut().for_each(|kept| kept.uses = 0);

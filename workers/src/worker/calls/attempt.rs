@@ -156,6 +156,9 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
             Outcome::Value(given) => value(given),
             Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
             Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len(),
+            Outcome::ArgumentsLost(lost) => {
+                lost.failure.reason.len() + lost.digests.iter().map(String::len).sum::<usize>()
+            }
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, value: given } = &**spawned;
                 added_bytes(classes, tasks) + given.as_ref().map_or(0, value)

@@ -1,11 +1,14 @@
 //! The input of a call: its arguments as they travel, one behind the other.
 
-use syncline_scheduler::tasks::{OneArg, OrderArg, Value};
+use syncline_ps::PsError;
+use syncline_rpc::ShardFault;
+use syncline_scheduler::tasks::{MAX_LOST_VALUES, OneArg, OrderArg, Value};
 
 use crate::functions::{CallFault, StopFlag, ValueStore};
 
 /// The input for these arguments. Borrowed where there is one, which came with the order; put together in `scratch`
-/// otherwise. Fetches what is too large to travel: it may block, until it is asked to stop.
+/// otherwise. Fetches what is too large to travel: it may block, until it is asked to stop. What is on none of the shards any more is
+/// named all at once: it is made again all at once.
 pub(super) fn input<'a>(
     function: &str,
     args: &'a [OrderArg],
@@ -28,6 +31,7 @@ fn append(
     stop: &StopFlag,
     to: &mut Vec<u8>,
 ) -> Result<(), CallFault> {
+    let (mut digests, mut lost) = (Vec::new(), None);
     for arg in args {
         if let OrderArg::List(items) | OrderArg::Outcomes(items) = arg {
             append_length(items.len(), to);
@@ -40,8 +44,17 @@ fn append(
             match part {
                 OneArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
                 OneArg::Value(Value::Blob(blob)) => {
-                    let value = stop.cancelable(|cancel_token| store.get(blob, cancel_token))?;
-                    to.extend_from_slice(&value);
+                    match stop.cancelable(|cancel_token| store.get(blob, cancel_token)) {
+                        Ok(value) => to.extend_from_slice(&value),
+                        Err(error) if is_lost(&error) => {
+                            digests.push(blob.digest.clone());
+                            if digests.len() == MAX_LOST_VALUES {
+                                return Err(CallFault::ArgumentsLost { digests, error });
+                            }
+                            lost = Some(error);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 OneArg::Failure(failure) => {
                     let encoded = postcard::to_stdvec(failure);
@@ -54,7 +67,12 @@ fn append(
             }
         }
     }
-    Ok(())
+    lost.map_or(Ok(()), |error| Err(CallFault::ArgumentsLost { digests, error }))
+}
+
+/// Whether all shards were asked for a value and none has it whole.
+fn is_lost(error: &PsError) -> bool {
+    matches!(error, PsError::Damaged { .. } | PsError::Refused { fault: ShardFault::MissingBlob { .. } })
 }
 
 /// The length of a list, as postcard writes it: seven bits in a byte, the lowest first.
@@ -83,6 +101,46 @@ mod tests {
 
         fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
             panic!("{blob:?} is not here")
+        }
+    }
+
+    /// Has every blob but those whose names begin with `lost`.
+    struct LosesBlobs;
+
+    impl ValueStore for LosesBlobs {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+            panic!("nothing is stored here")
+        }
+
+        fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
+            let digest = blob.digest.clone();
+            match &*digest {
+                "lost" => Err(ShardFault::MissingBlob { digest }.into()),
+                "lost on a disk" => Err(PsError::Damaged { digest, address: "shard".into() }),
+                "away" => Err(PsError::Canceled),
+                _ => Ok(vec![7].into()),
+            }
+        }
+    }
+
+    #[test]
+    fn all_arguments_that_are_lost_are_named_at_once_unless_one_is_only_out_of_reach() {
+        let read = |digests: &[&str]| {
+            let blob = |digest: &&str| BlobValue { digest: (*digest).to_owned(), bytes: 1 };
+            let parts = digests.iter().map(|digest| OneArg::Value(Value::Blob(blob(digest)))).collect();
+            let (mut scratch, stop) = (Vec::new(), StopFlag::default());
+            input("f", &[OrderArg::List(parts)], &LosesBlobs, &stop, &mut scratch).map(<[u8]>::to_vec)
+        };
+        assert_eq!(read(&["here", "there"]).unwrap(), [2, 7, 7]);
+        match read(&["here", "lost", "there", "lost on a disk"]) {
+            Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests, ["lost", "lost on a disk"]),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(read(&["lost", "away"]), Err(CallFault::Store(PsError::Canceled))));
+        let many = vec!["lost"; MAX_LOST_VALUES + 1];
+        match read(&many) {
+            Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests.len(), MAX_LOST_VALUES),
+            other => panic!("{other:?}"),
         }
     }
 
