@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
 
@@ -107,22 +107,35 @@ pub struct CallWorker {
     /// What it has computed.
     values: BTreeMap<TaskKey, u64>,
     pub reports: VecDeque<(JobId, u32, TaskEnd)>,
+    /// How many of the first of these ended under an engine that leads no more, are on their way, and not called back.
+    pub under_another: usize,
 }
 
 impl CallWorker {
+    /// Another engine leads, and its orders so far tell what this worker has: what it holds besides is over, and of what has ended
+    /// besides only that is still heard of which is on its way.
+    pub fn engine_changed(&mut self, mut is_on_its_way: impl FnMut() -> bool) {
+        self.held.clear();
+        let mut named = BTreeSet::new();
+        for order in &self.inbox {
+            if let Order::Run(OrderGroup { job, tasks, .. }) = order {
+                named.extend(tasks.iter().map(|order| (job.clone(), order.task, order.attempt)));
+            }
+        }
+        let key = |(job, _, end): &(JobId, u32, TaskEnd)| (job.clone(), end.task, end.attempt);
+        self.reports.retain(|report| named.contains(&key(report)) || is_on_its_way());
+        self.under_another = self.reports.len();
+        let ended: BTreeSet<_> = self.reports.iter().map(key).collect();
+        self.read_orders();
+        // What it did already and has not reported is reported, not done again.
+        self.held.retain(|(job, _), (_, order)| !ended.contains(&(job.clone(), order.task, order.attempt)));
+    }
+
     pub fn read_orders(&mut self) {
         for order in std::mem::take(&mut self.inbox) {
             match order {
                 Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
-                    // What it did already and has not reported is reported, not done again.
-                    let ended = |order: &TaskOrder| {
-                        let same = |(of, _, end): &(JobId, u32, TaskEnd)| {
-                            (of, end.task, end.attempt) == (&job, order.task, order.attempt)
-                        };
-                        self.reports.iter().any(same)
-                    };
-                    let open = tasks.into_iter().filter(|order| !ended(order)).collect::<Vec<_>>();
-                    self.held.extend(open.into_iter().map(|o| ((job.clone(), o.task.0), (nonce, o))));
+                    self.held.extend(tasks.into_iter().map(|o| ((job.clone(), o.task.0), (nonce, o))));
                 }
                 Order::Recall(recall) => {
                     for (task, attempt) in recall.tasks {
@@ -206,7 +219,7 @@ impl CallWorker {
             OneArg::Value(Value::Blob(blob)) => {
                 self.blobs.as_ref().unwrap().borrow().get(&blob.digest).copied()
             }
-            OneArg::Kept(task) => panic!("what task {task} gives travels with the order"),
+            OneArg::Kept(_) => Some(0),
             OneArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
         };
         arg.parts().iter().map(value).sum()
@@ -258,6 +271,12 @@ impl CallWorker {
         let kind = Kind::of(kind);
         let failure = |cause| Failure { cause, code: FaultCode::new("E999"), reason: "no".into() };
         let failed = |cause| Outcome::Failed(failure(cause));
+        if order.args.iter().flat_map(OrderArg::parts).any(|part| matches!(part, OneArg::Kept(_))) {
+            // It is made again, and this would have begun with what there was before.
+            self.drop_dependents(&key.0, key.1);
+            let end = task_end(order.task.0, order.attempt, Outcome::NotBegun);
+            return self.reports.push_back((key.0.clone(), nonce, end));
+        }
         let digests = self.lost(&order);
         if !digests.is_empty() {
             self.drop_dependents(&key.0, key.1);

@@ -6,9 +6,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, LostValues, NewTask, OneArg, Order,
-        OrderArg, Outcome, Rules, Spawned, TaskClass, TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState,
-        Value, Work,
+        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, LostValues, NewTask, OnFailure, OneArg,
+        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskIndex, TaskOrder, TaskQuery, TaskRef,
+        TaskState, Value, Work,
     },
 };
 
@@ -22,7 +22,7 @@ fn id() -> JobId {
 /// Calls of functions that one of the workers has, with so many attempts after a loss of a worker.
 fn class(function: &str, crashes: u16) -> TaskClass {
     let function = FunctionId { name: function.parse().unwrap(), signature: 1 };
-    let rules = Rules { crashes, errors: 0, ..Rules::default() };
+    let rules = Rules { crashes, errors: 0, on_failure: OnFailure::SkipDependents, ..Rules::default() };
     TaskClass { work: Work::Call(function), rules }
 }
 
@@ -57,39 +57,55 @@ fn lost(digests: &[&str]) -> Outcome {
     Outcome::ArgumentsLost(Box::new(LostValues { digests, failure }))
 }
 
+fn failed(cause: FailureCause) -> Outcome {
+    Outcome::Failed(Failure { cause, code: FaultCode::new("E999"), reason: "no".to_owned() })
+}
+
 /// One worker that makes values, and one that takes them.
 struct Rig {
     core: Core,
     orders: Vec<Order>,
     released: Vec<String>,
+    now_us: u64,
 }
 
 impl Rig {
     fn new(tasks: Vec<NewTask>) -> Self {
-        Self::with_retries(tasks, 1)
+        Self::with_crash_retries(tasks, [1, 0])
     }
 
-    fn with_retries(tasks: Vec<NewTask>, crashes: u16) -> Self {
-        let mut rig = Self { core: Core::new(1), orders: Vec::new(), released: Vec::new() };
-        let classes = vec![class("make", crashes), class("take", 0)];
+    /// With so many for those that make values, and for those that take them.
+    fn with_crash_retries(tasks: Vec<NewTask>, crashes: [u16; 2]) -> Self {
+        let mut rig = Self { core: Core::new(1), orders: Vec::new(), released: Vec::new(), now_us: 1 };
+        let classes = vec![class("make", crashes[0]), class("take", crashes[1])];
         for (worker, class) in [MAKER, TAKER].into_iter().zip(&classes) {
-            let functions = [class.work.function().unwrap().clone()].into();
-            let capacity = Capacity { slots: 8, functions, ..Capacity::default() };
-            let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
-            rig.handle(Input::WorkerJoined { worker, about });
+            rig.join(worker, class);
         }
         rig.handle(Input::SubmitGraph(graph_submission(&id(), 1, classes, tasks)));
         rig
     }
 
     fn handle(&mut self, input: Input) {
-        for effect in self.core.handle(1, input).unwrap() {
+        for effect in self.core.handle(self.now_us, input).unwrap() {
             match effect {
                 Effect::Orders { orders, .. } => self.orders.extend(orders),
                 Effect::ReleaseBlobs { digests } => self.released.extend(digests),
                 _ => {}
             }
         }
+    }
+
+    fn join(&mut self, worker: Incarnation, class: &TaskClass) {
+        let functions = [class.work.function().unwrap().clone()].into();
+        let capacity = Capacity { slots: 8, functions, ..Capacity::default() };
+        let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+        self.handle(Input::WorkerJoined { worker, about });
+    }
+
+    /// Time passes.
+    fn pass_s(&mut self, seconds: u64) {
+        self.now_us += seconds * 1_000_000;
+        self.handle(Input::Tick);
     }
 
     fn end(&mut self, worker: Incarnation, task: u32, outcome: Outcome) {
@@ -125,26 +141,71 @@ fn takes(digest: &str) -> OrderArg {
 #[test]
 fn what_made_a_lost_value_runs_again_and_what_takes_it_waits_for_that_without_using_up_an_attempt() {
     use TaskState::{Done, Leased, Waiting};
-    let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)]), take(vec![output(0)])]);
+    let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)])]);
     rig.end(MAKER, 0, large("a"));
     assert_eq!(rig.order(1).args, [takes("a")]);
     rig.end(TAKER, 1, lost(&["a"]));
-    assert_eq!(
-        rig.states(),
-        [Leased, Waiting, Waiting],
-        "the other one, which may have begun, is taken back"
-    );
-    assert_eq!(rig.order(0).attempt, 2);
-    let recalled =
-        |order: &Order| matches!(order, Order::Recall(attempts) if attempts.tasks == [(TaskIndex(2), 1)]);
-    assert!(rig.orders.iter().any(recalled), "{:?}", rig.orders);
+    assert_eq!((rig.states(), rig.order(0).attempt), (vec![Leased, Waiting], 2));
     rig.end(MAKER, 0, large("b"));
-    for task in [1, 2] {
-        assert_eq!(rig.order(task).args, [takes("b")]);
+    assert_eq!(rig.order(1).args, [takes("b")]);
+    rig.end(TAKER, 1, Outcome::Value(Value::default()));
+    assert_eq!((rig.states(), rig.phase()), (vec![Done; 2], &Phase::Done));
+    assert_eq!(rig.released, ["a", "b"], "what comes back of it on a disk is removed");
+}
+
+#[test]
+fn who_may_have_begun_with_the_value_is_left_alone_until_it_says_that_it_has_not() {
+    use TaskState::{Done, Leased, Waiting};
+    let takers = (0..3).map(|_| take(vec![output(0)]));
+    let mut rig = Rig::new([make(vec![])].into_iter().chain(takers).collect());
+    rig.end(MAKER, 0, large("a"));
+    rig.end(TAKER, 1, lost(&["a"]));
+    assert_eq!(rig.states(), [Leased, Waiting, Leased, Leased]);
+    assert!(!rig.orders.iter().any(|order| matches!(order, Order::Recall(_))), "{:?}", rig.orders);
+    rig.end(TAKER, 2, Outcome::Value(Value::default()));
+    rig.end(MAKER, 0, large("b"));
+    // It had been told of the one before, and nothing is made again for it.
+    rig.end(TAKER, 3, lost(&["a"]));
+    assert_eq!(rig.states(), [Done, Leased, Done, Leased]);
+    for task in [1, 3] {
+        assert_eq!((rig.order(task).args, rig.order(task).attempt), (vec![takes("b")], 2));
         rig.end(TAKER, task, Outcome::Value(Value::default()));
     }
-    assert_eq!((rig.states(), rig.phase()), (vec![Done; 3], &Phase::Done));
-    assert_eq!(rig.released, ["a", "b"], "what comes back of it on a disk is removed");
+    assert_eq!(*rig.phase(), Phase::Done);
+}
+
+#[test]
+fn what_only_comes_after_it_begins_meanwhile() {
+    let after = NewTask { after: vec![TaskRef::New(0), TaskRef::New(2)], ..make(vec![]) };
+    let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)]), make(vec![]), after]);
+    rig.end(MAKER, 0, large("a"));
+    rig.end(TAKER, 1, lost(&["a"]));
+    rig.end(MAKER, 2, Outcome::Value(Value::default()));
+    assert_eq!(rig.order(3).attempt, 1, "it is given out");
+    rig.end(MAKER, 0, large("b"));
+    assert_eq!(rig.states()[3], TaskState::Leased);
+}
+
+#[test]
+fn where_it_fails_then_what_waits_for_it_is_skipped_also_out_of_a_pause_and_the_job_ends() {
+    use TaskState::{Failed, Leased, Skipped, Waiting};
+    let takers = (0..3).map(|_| take(vec![output(0)]));
+    let graph = [make(vec![])].into_iter().chain(takers).collect();
+    let mut rig = Rig::with_crash_retries(graph, [1, 3]);
+    rig.end(MAKER, 0, large("a"));
+    rig.handle(Input::WorkerGone { worker: TAKER, reason: "dead".into() });
+    rig.join(Incarnation(3), &class("take", 3));
+    assert_eq!(rig.states()[1..], [TaskState::Backoff; 3]);
+    rig.pass_s(1_000);
+    rig.end(Incarnation(3), 1, lost(&["a"]));
+    assert_eq!(rig.states(), [Leased, Waiting, Leased, Leased]);
+    // One of those that may have begun is in its pause when the value fails for good, the other one goes on.
+    rig.end(Incarnation(3), 2, failed(FailureCause::Worker));
+    rig.end(MAKER, 0, failed(FailureCause::Function));
+    assert_eq!(rig.states(), [Failed, Skipped, Skipped, Leased]);
+    rig.pass_s(1_000);
+    rig.end(Incarnation(3), 3, lost(&["a"]));
+    assert_eq!((rig.states(), rig.phase()), (vec![Failed, Skipped, Skipped, Skipped], &Phase::Done));
 }
 
 #[test]
@@ -155,7 +216,7 @@ fn what_was_removed_after_its_last_use_is_made_again_before() {
     rig.end(MAKER, 1, large("b"));
     assert_eq!(rig.released, ["a"]);
     rig.end(TAKER, 2, lost(&["b"]));
-    assert_eq!(rig.states(), [Leased, Leased, Waiting], "a chain on one worker");
+    assert_eq!(rig.states(), [Leased, Waiting, Waiting]);
     for (task, worker, outcome) in
         [(0, MAKER, large("c")), (1, MAKER, large("d")), (2, TAKER, Outcome::Value(Value::default()))]
     {
@@ -199,9 +260,9 @@ fn what_a_task_has_added_is_not_added_again() {
 #[test]
 fn what_cannot_be_made_again_fails_who_needs_it_and_says_why() {
     let with_blob = || Rig::new(vec![make(vec![Arg::Blob(blob("argument"))]), take(vec![output(0)])]);
-    let once = || Rig::with_retries(vec![make(vec![]), take(vec![output(0)])], 0);
+    let once = || Rig::with_crash_retries(vec![make(vec![]), take(vec![output(0)])], [0, 0]);
     let cases: [(fn() -> Rig, &str, &str); 3] = [
-        (with_blob, "a", "the large arguments of task 0 were removed when it had ended"),
+        (with_blob, "a", "task 0 had large arguments, which were removed when it had ended"),
         (once, "a", "task 0 has no `crash_retries`, and so is not begun again"),
         (once, "another", ""),
     ];

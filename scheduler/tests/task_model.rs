@@ -2,7 +2,7 @@
 //! others, values that the parameter server loses, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
 //! and a job that is loaded from its commits equals the live one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
     calls::{Blobs, CallWorker, ERRORS, Kind, capacity, class},
@@ -10,8 +10,9 @@ use crate::{
 };
 use proptest::prelude::*;
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, Input, Phase, TaskCancellation, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, Phase, StoredJob, TaskCancellation, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
+    samples::splitmix64,
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, ClassIndex, NewTask, OneArg, Order, OrderArg, Outcome, TaskIndex, TaskOrder, TaskQuery, TaskRef,
@@ -115,6 +116,9 @@ struct World {
     blobs: Blobs,
     /// Blobs that may still be lost: a task fails whose value is lost again and again.
     losses_left: u32,
+    /// What was stored at times, of which the store may go back to one.
+    before: VecDeque<BTreeMap<JobId, StoredJob>>,
+    moments_left: u32,
 }
 
 impl World {
@@ -169,6 +173,7 @@ impl World {
 
     /// The engine dies and another reads everything back. Workers that no job names register again.
     fn restart(&mut self) {
+        self.now_us += 10;
         self.plane.core = Core::new(1);
         self.workers.values_mut().for_each(|worker| worker.inbox.clear());
         let mut effects = Vec::new();
@@ -177,6 +182,12 @@ impl World {
         }
         self.carry_out(effects);
         let known: Vec<Incarnation> = self.plane.core.workers().map(|(worker, _)| worker).collect();
+        let dead: Vec<Incarnation> =
+            known.iter().copied().filter(|worker| !self.workers.contains_key(worker)).collect();
+        for worker in dead {
+            // The store has lost that it is dead, and it is silent.
+            self.handle(Input::WorkerGone { worker, reason: "silent".into() });
+        }
         let all: Vec<Incarnation> = self.workers.keys().copied().collect();
         for worker in all {
             if !known.contains(&worker) {
@@ -184,28 +195,46 @@ impl World {
                 self.join();
                 continue;
             }
+            let mut random = self.draw(1 << 31);
             let worker = self.workers.get_mut(&worker).unwrap();
-            worker.held.clear();
-            worker.read_orders();
+            worker.engine_changed(|| splitmix64(&mut random).is_multiple_of(2));
+        }
+    }
+
+    /// The store loses its last moment together with the engine.
+    fn lose_commits(&mut self) {
+        if self.moments_left > 0 && !self.before.is_empty() {
+            self.moments_left -= 1;
+            let at = self.draw(self.before.len() as u64) as usize;
+            self.plane.shell.0.clone_from(&self.before[at]);
+            self.before.clear();
+            self.restart();
         }
     }
 
     fn report(&mut self, worker: Incarnation, count: usize, lost: bool) {
         let caller = self.workers.get_mut(&worker).unwrap();
         let mut groups = caller.unacknowledged();
-        groups.truncate(count);
+        // Ends under two engines are in no message together.
+        let under_another = caller.under_another > 0;
+        groups.truncate(if under_another { count.min(caller.under_another) } else { count });
         if !lost {
             // Otherwise the answer is lost: they are sent again.
             caller.reports.drain(..groups.len());
+            caller.under_another = caller.under_another.saturating_sub(groups.len());
         }
-        self.handle(Input::TasksEnded { worker, groups });
+        self.handle(Input::TasksEnded { worker, groups, under_another });
     }
 
     fn step(&mut self, misfortunes: u64) {
         self.now_us += 500;
+        if self.moments_left > 0 && self.draw(10) == 0 {
+            self.before.push_back(self.plane.shell.0.clone());
+            self.before.truncate(8);
+        }
         let fate = self.draw(1_000);
         if fate < misfortunes {
-            return match self.draw(9) {
+            return match self.draw(10) {
                 0 => self.restart(),
                 n @ (1 | 5) if !self.workers.is_empty() => {
                     let nth = self.draw(self.workers.len() as u64) as usize;
@@ -213,6 +242,7 @@ impl World {
                     if n == 1 { self.die(worker) } else { self.leave(worker) }
                 }
                 7 | 8 => self.lose_blob(),
+                9 => self.lose_commits(),
                 6 => {
                     // Nothing ends for a while.
                     self.now_us += 150_000;
@@ -294,12 +324,14 @@ impl World {
             now_us: 1_000_000,
             random: seed | 1,
             blobs: Blobs::default(),
-            losses_left: 4,
+            losses_left: 2,
+            before: VecDeque::new(),
+            moments_left: 0,
         }
     }
 }
 
-fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes: u64) {
+fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes: u64, moments: u32) {
     let mut world = World::new(seed, slots);
     let ids: Vec<JobId> = (0..graphs.len()).map(|n| format!("job{n}").parse().unwrap()).collect();
     for (nonce, (id, tasks)) in ids.iter().zip(graphs).enumerate() {
@@ -320,13 +352,14 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
             world.handle(Input::StartGraph { job: id.clone(), nonce, count });
         }
     }
+    world.moments_left = moments;
     for n in 0.. {
         if ids.iter().all(|id| world.is_over(id)) {
             break;
         }
         let open: Vec<_> =
             ids.iter().flat_map(|id| world.views(id)).filter(|v| !v.state.is_final()).collect();
-        assert!(n < 200_000, "seed {seed}: it hangs: {open:#?}");
+        assert!(n < 20_000, "seed {seed}: it hangs: {open:#?}");
         for view in open {
             assert!(!view.reason.is_empty());
         }
@@ -371,9 +404,10 @@ proptest! {
         seed: u64,
         slots in 1u32..4,
         misfortunes in 0u64..60,
+        moments in 0u32..4,
     ) {
         let graphs: Vec<Vec<NewTask>> = graphs.iter().map(|drawn| graph(drawn)).collect();
-        run(&graphs, parts, seed, slots, misfortunes);
+        run(&graphs, parts, seed, slots, misfortunes, moments);
     }
 }
 
@@ -435,7 +469,7 @@ fn run_and_cancel_tasks(tasks: &[NewTask], seed: u64, slots: u32, grace_ms: u64)
         if world.is_over(&id) {
             break;
         }
-        assert!(n < 200_000, "seed {seed}: it hangs: {:#?}", world.views(&id));
+        assert!(n < 20_000, "seed {seed}: it hangs: {:#?}", world.views(&id));
         let open: Vec<TaskIndex> =
             world.views(&id).iter().filter(|view| !view.state.is_final()).map(|view| view.task).collect();
         if !open.is_empty() && world.draw(15) == 0 {

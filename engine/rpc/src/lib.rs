@@ -61,6 +61,7 @@ pub use text_limits::{
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, UnreachedShard, WorkerHello,
-    WorkerKey, WorkerService, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
+    Activity, EndedTasks, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, UnreachedShard,
+    WorkerHello, WorkerKey, WorkerService, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse,
+    hostname,
 };

@@ -110,6 +110,16 @@ pub struct UnreachedShard {
     pub tried_ms: u64,
 }
 
+/// Ends of attempts at general tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedTasks {
+    /// The engine whose orders the worker held when they were gathered. Redis may have lost what another one had given out: the same
+    /// number may then stand for another attempt.
+    pub under: EngineEpoch,
+    /// By job, in the order in which they ended.
+    pub groups: Vec<ReportGroup>,
+}
+
 /// How far a worker has come with the orders about general tasks. Every engine numbers its own, from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderCursor {
@@ -124,9 +134,11 @@ pub struct OrderCursor {
 pub struct Orders {
     /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine.
     pub first: u64,
-    /// How many orders this engine has given the worker so far. One that had not heard of it holds what they name, once it
-    /// has them all, and what it holds besides is over.
+    /// How many orders this engine has given the worker so far.
     pub count: u64,
+    /// How many of them tell what the worker had when this engine began to lead. A worker that had not heard of it holds what they
+    /// name, once it has them all, and what it holds besides is over: what later ones give is new, whatever its number.
+    pub retold: u64,
     /// From number `first` on.
     pub orders: Vec<Order>,
 }
@@ -175,12 +187,12 @@ pub trait WorkerService {
         who: WorkerKey,
         activity: Activity,
         cursor: OrderCursor,
-        ended: Vec<ReportGroup>,
+        ended: EndedTasks,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault>;
     /// Attempts at general tasks that have ended while a poll waits. As [`WorkerService::report`]: acknowledged when the
     /// answer comes, and sent again until then. Ends are in one call at a time, this one or a poll, and in order.
-    async fn finished(who: WorkerKey, groups: Vec<ReportGroup>) -> Result<EngineEpoch, EngineFault>;
+    async fn finished(who: WorkerKey, ended: EndedTasks) -> Result<EngineEpoch, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
     /// What the worker needs to train for a job that is not over. Waits until all shards are there.

@@ -166,6 +166,7 @@ impl DecisionLoop {
             decision_loop.lead.sessions.restore(worker, about.clone());
         }
         effects.into_iter().for_each(|effect| decision_loop.lead.dispatch(effect));
+        decision_loop.lead.sessions.mark_retold();
         Ok(decision_loop)
     }
 

@@ -38,6 +38,8 @@ pub(super) struct OrderLog {
     /// Number of the first entry.
     first: u64,
     entries: VecDeque<(Order, MessageSize)>,
+    /// How many tell what the worker had before this engine led.
+    retold: u64,
 }
 
 impl OrderLog {
@@ -74,6 +76,15 @@ impl OrderLog {
         self.entries.push_back((Order::Run(OrderGroup { tasks: part, ..group }), load));
     }
 
+    /// The orders so far tell what the worker had before this engine led; all that follow give something new.
+    pub(super) fn mark_retold(&mut self) {
+        self.retold = self.count();
+    }
+
+    fn count(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
     /// The worker knows the orders in front of number `next`: they need not be repeated.
     pub(super) fn acknowledge(&mut self, next: u64) {
         let known = next.saturating_sub(self.first).min(self.entries.len() as u64);
@@ -89,7 +100,7 @@ impl OrderLog {
             (n == 0 || sum.fits()).then(|| order.clone())
         };
         let orders = self.entries.iter().enumerate().map_while(fits).collect();
-        Orders { first: self.first, count: self.first + self.entries.len() as u64, orders }
+        Orders { first: self.first, count: self.count(), retold: self.retold, orders }
     }
 }
 
@@ -147,7 +158,7 @@ mod tests {
         log.acknowledge(1);
         assert_eq!(log.answer().first, 2);
         log.acknowledge(99);
-        assert_eq!(log.answer(), Orders { first: 3, count: 3, orders: Vec::new() });
+        assert_eq!(log.answer(), Orders { first: 3, count: 3, retold: 0, orders: Vec::new() });
         log.push(recall(1));
         assert_eq!(log.answer().first, 3);
     }

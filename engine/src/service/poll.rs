@@ -174,7 +174,7 @@ mod tests {
             tokio::task::yield_now().await;
             sessions.order(WORKER, vec![recall(0), recall(1)]);
         });
-        let orders = Orders { first: 0, count: 2, orders: vec![recall(0), recall(1)] };
+        let orders = Orders { first: 0, count: 2, retold: 0, orders: vec![recall(0), recall(1)] };
         let told = PollUpdate { orders, ..PollUpdate::default() };
         assert_eq!(news, Some(told));
         assert!(futures::poll!(other.as_mut()).is_pending());
@@ -195,7 +195,7 @@ mod tests {
         let news = sessions.poll(WORKER, holding(&[&given.key]), Some(1), LONG).await.unwrap();
         assert_eq!((news.orders.first, news.orders.orders), (1, vec![recall(1)]));
         let known = sessions.poll(WORKER, holding(&[&given.key]), Some(2), Duration::ZERO).await.unwrap();
-        let nothing = Orders { first: 2, count: 2, orders: Vec::new() };
+        let nothing = Orders { first: 2, count: 2, retold: 0, orders: Vec::new() };
         assert_eq!(known, PollUpdate { orders: nothing, ..PollUpdate::default() });
     }
 

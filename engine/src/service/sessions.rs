@@ -168,6 +168,11 @@ impl Sessions {
         session.wake.notify_one();
     }
 
+    /// Every worker was told what jobs in Redis say that it has.
+    pub(super) fn mark_retold(&self) {
+        self.entries().values().for_each(|session| lock(&session.orders).mark_retold());
+    }
+
     /// A worker tells which of its calls run.
     pub(super) fn set_calls(&self, worker: Incarnation, calls: Vec<RunningCall>, now_ms: u64) {
         if let Some(session) = self.get(worker) {

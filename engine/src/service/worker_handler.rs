@@ -6,13 +6,13 @@ use std::{
 };
 
 use syncline_rpc::{
-    Activity, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey,
-    WorkerService,
+    Activity, EndedTasks, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello,
+    WorkerKey, WorkerService,
 };
 use syncline_scheduler::{
     core::{Input, Outcome, TaskReport, WorkerInfo},
     ids::{EngineEpoch, Incarnation, JobId, ProcessId},
-    tasks::{Attempts, ReportGroup},
+    tasks::Attempts,
 };
 use tarpc::context::Context;
 use tokio::{sync::OwnedMutexGuard, time::timeout};
@@ -71,8 +71,8 @@ impl WorkerHandler {
 }
 
 /// Commits the ends that came with a poll. `false`: they are not committed, or not yet, and are to come again.
-async fn take_ends(lead: &Lead, worker: Incarnation, groups: Vec<ReportGroup>) -> Result<bool, EngineFault> {
-    if groups.is_empty() {
+async fn take_ends(lead: &Lead, worker: Incarnation, ended: EndedTasks) -> Result<bool, EngineFault> {
+    if ended.groups.is_empty() {
         return Ok(true);
     }
     lead.sessions.touch(worker);
@@ -82,7 +82,7 @@ async fn take_ends(lead: &Lead, worker: Incarnation, groups: Vec<ReportGroup>) -
     let Ok(alone) = timeout(MAX_ENDS_WAIT, lead.sessions.lock_reports(worker)).await else {
         return Ok(false);
     };
-    let request = lead.queue.request(Input::TasksEnded { worker, groups });
+    let request = lead.queue.request(tasks_ended(lead, worker, ended));
     let Ok(committed) = timeout(MAX_ENDS_WAIT, request).await else { return Ok(false) };
     let mut committed = committed?;
     match timeout(MAX_ENDS_WAIT, &mut committed).await {
@@ -93,6 +93,12 @@ async fn take_ends(lead: &Lead, worker: Incarnation, groups: Vec<ReportGroup>) -
             Ok(false)
         }
     }
+}
+
+/// What the loop is told of them.
+fn tasks_ended(lead: &Lead, worker: Incarnation, ended: EndedTasks) -> Input {
+    let EndedTasks { under, groups } = ended;
+    Input::TasksEnded { worker, groups: groups.arrived(), under_another: under != lead.epoch }
 }
 
 impl WorkerService for WorkerHandler {
@@ -123,12 +129,12 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         activity: Activity,
         cursor: OrderCursor,
-        ended: Vec<ReportGroup>,
+        ended: EndedTasks,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
         let lead = self.context.lead()?;
         let worker = self.identify(who, &lead.sessions)?;
-        let ends_taken = take_ends(&lead, worker, ended.arrived()).await?;
+        let ends_taken = take_ends(&lead, worker, ended).await?;
         let wait_ms = if ends_taken { wait_ms } else { 0 };
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let epoch = lead.epoch;
@@ -178,10 +184,10 @@ impl WorkerService for WorkerHandler {
         self,
         _: Context,
         who: WorkerKey,
-        groups: Vec<ReportGroup>,
+        ended: EndedTasks,
     ) -> Result<EngineEpoch, EngineFault> {
         let (lead, worker, _alone) = self.begin_report(who).await?;
-        lead.queue.commit(Input::TasksEnded { worker, groups: groups.arrived() }).await?;
+        lead.queue.commit(tasks_ended(&lead, worker, ended)).await?;
         Ok(lead.epoch)
     }
 

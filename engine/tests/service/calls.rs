@@ -4,7 +4,7 @@ use std::{process::Command, time::Duration};
 
 use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_rpc::{
-    Activity, DiskState, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within,
+    Activity, DiskState, EndedTasks, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within,
 };
 use syncline_scheduler::{
     ids::JobId,
@@ -29,7 +29,14 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     drop(first);
     // The poll outlasts the time in which a closed connection may be opened again.
     let orders = second
-        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 1_000)
+        .poll(
+            within(TEST_TIMEOUT),
+            me,
+            Activity::default(),
+            OrderCursor::default(),
+            EndedTasks::default(),
+            1_000,
+        )
         .await
         .unwrap()
         .unwrap();
@@ -41,7 +48,7 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     let late = rig
         .worker()
         .await
-        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 0)
+        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), EndedTasks::default(), 0)
         .await
         .unwrap();
     assert_eq!(late, Err(EngineFault::Dropped));
@@ -54,8 +61,15 @@ async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
     let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
     let slow = worker.clone();
     let polling = tokio::spawn(async move {
-        slow.poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 20_000)
-            .await
+        slow.poll(
+            within(TEST_TIMEOUT),
+            me,
+            Activity::default(),
+            OrderCursor::default(),
+            EndedTasks::default(),
+            20_000,
+        )
+        .await
     });
     assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
     worker.leave(within(TEST_TIMEOUT), me, Vec::new()).await.unwrap().unwrap();
@@ -330,7 +344,14 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     rig.crash().await;
     let worker = rig.worker().await;
     let poll = worker
-        .poll(within(TEST_TIMEOUT), before.key(), Activity::default(), OrderCursor::default(), Vec::new(), 0)
+        .poll(
+            within(TEST_TIMEOUT),
+            before.key(),
+            Activity::default(),
+            OrderCursor::default(),
+            EndedTasks::default(),
+            0,
+        )
         .await
         .unwrap();
     assert_eq!(poll, Err(EngineFault::Dropped));

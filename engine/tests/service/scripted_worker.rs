@@ -1,7 +1,7 @@
 //! A worker for general tasks that does what a test says, and the graphs that it is given.
 
 use syncline_rpc::{
-    Activity, ClientServiceClient, OrderCursor, Orders, PollReply, WorkerHello, WorkerKey,
+    Activity, ClientServiceClient, EndedTasks, OrderCursor, Orders, PollReply, WorkerHello, WorkerKey,
     WorkerServiceClient, within,
 };
 use syncline_scheduler::{
@@ -70,17 +70,28 @@ impl ScriptedWorker {
     /// Asks without taking note of the answer, as if it were lost.
     pub async fn ask(&self, wait_ms: u64) -> PollReply {
         let activity = Activity { tasks: self.holding, ..Activity::default() };
-        let poll =
-            self.calls.poll(within(TEST_TIMEOUT), self.who, activity, self.cursor, Vec::new(), wait_ms);
+        let poll = self.calls.poll(
+            within(TEST_TIMEOUT),
+            self.who,
+            activity,
+            self.cursor,
+            EndedTasks::default(),
+            wait_ms,
+        );
         poll.await.unwrap().unwrap()
     }
 
     /// Asks, and says that a task has ended at its first attempt.
     pub async fn ask_and_finish(&self, job: &JobId, ended: (u32, &[u8])) -> PollReply {
-        let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended: vec![end(&ended)] }];
+        let ended = self.ended(job, vec![end(&ended)]);
         let poll =
-            self.calls.poll(within(TEST_TIMEOUT), self.who, Activity::default(), self.cursor, groups, 0);
+            self.calls.poll(within(TEST_TIMEOUT), self.who, Activity::default(), self.cursor, ended, 0);
         poll.await.unwrap().unwrap()
+    }
+
+    fn ended(&self, job: &JobId, ended: Vec<TaskEnd>) -> EndedTasks {
+        let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended }];
+        EndedTasks { under: self.cursor.epoch, groups }
     }
 
     /// Waits for orders.
@@ -107,8 +118,8 @@ impl ScriptedWorker {
     }
 
     pub async fn report(&self, job: &JobId, ended: Vec<TaskEnd>) {
-        let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended }];
-        self.calls.finished(within(TEST_TIMEOUT), self.who, groups).await.unwrap().unwrap();
+        let ended = self.ended(job, ended);
+        self.calls.finished(within(TEST_TIMEOUT), self.who, ended).await.unwrap().unwrap();
     }
 }
 

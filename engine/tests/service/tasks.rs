@@ -11,7 +11,8 @@ use syncline_engine::store::{
     keys::{JobKeys, STREAM_ENTRIES},
 };
 use syncline_rpc::{
-    Activity, ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within,
+    Activity, ClientServiceRequest, ClientServiceResponse, EndedTasks, EngineFault, connect, hello::Role,
+    within,
 };
 use syncline_scheduler::{
     graph::TaskId,
@@ -81,8 +82,14 @@ async fn a_job_whose_calls_all_have_values_that_no_shard_takes_says_that_it_wait
     for (second, told) in [("computes", ""), (&*unstored, waits)] {
         let calls = Some([(0, &*unstored), (1, second)].map(call).to_vec());
         let activity = Activity { tasks: 2, calls, ..Activity::default() };
-        let poll =
-            worker.calls.poll(within(TEST_TIMEOUT), worker.who, activity, worker.cursor, Vec::new(), 0);
+        let poll = worker.calls.poll(
+            within(TEST_TIMEOUT),
+            worker.who,
+            activity,
+            worker.cursor,
+            EndedTasks::default(),
+            0,
+        );
         poll.await.unwrap().unwrap();
         let record = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
         assert_eq!(record.job["waiting_for"], told, "{record:?}");

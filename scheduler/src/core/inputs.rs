@@ -64,6 +64,9 @@ pub enum Input {
         worker: Incarnation,
         /// By job, in the order in which they ended; those of a job with another nonce change nothing.
         groups: Vec<ReportGroup>,
+        /// The worker had not heard by then what this engine knows it to have: they end what was loaded, and nothing that was given out
+        /// since under the same number.
+        under_another: bool,
     },
     /// Somebody wants a job to end.
     Cancel(Cancellation),

@@ -73,5 +73,6 @@ pub fn task_end(task: u32, attempt: u16, outcome: Outcome) -> TaskEnd {
 
 /// The report of a worker on tasks of one job.
 pub fn tasks_ended(worker: Incarnation, job: &JobId, nonce: u32, ended: Vec<TaskEnd>) -> Input {
-    Input::TasksEnded { worker, groups: vec![ReportGroup { job: job.clone(), nonce, ended }] }
+    let groups = vec![ReportGroup { job: job.clone(), nonce, ended }];
+    Input::TasksEnded { worker, groups, under_another: false }
 }

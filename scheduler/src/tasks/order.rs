@@ -73,7 +73,8 @@ pub enum OneArg {
     Value(Value),
     /// What another task gives that this worker holds, too: it waits for it there.
     Held(TaskIndex),
-    /// What another task gave, which the worker asks the engine for: of small values of which an order would hold too many.
+    /// What another task gave, which the worker asks the engine for: of small values of which an order would hold too many, and of one
+    /// that is made again. Without it the call is given back.
     Kept(TaskIndex),
     /// Why a task gave nothing, among outcomes alone.
     Failure(TaskFailure),

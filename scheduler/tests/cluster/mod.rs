@@ -405,7 +405,7 @@ impl Cluster {
             caller.run(&runnable[choice / 2 % runnable.len()]);
         } else if !caller.reports.is_empty() {
             let groups = caller.unacknowledged();
-            self.inputs.push(Input::TasksEnded { worker: id, groups });
+            self.inputs.push(Input::TasksEnded { worker: id, groups, under_another: false });
         }
         self.random = random;
     }
@@ -450,7 +450,7 @@ impl Cluster {
         let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
         let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
         let reported = match &input {
-            Input::TasksEnded { worker, groups } => Some((*worker, groups.clone())),
+            Input::TasksEnded { worker, groups, .. } => Some((*worker, groups.clone())),
             _ => None,
         };
         for input in [Some(input), twice].into_iter().flatten() {

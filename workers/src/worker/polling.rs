@@ -122,7 +122,7 @@ impl Session {
         polls: &mut Polls<'a>,
     ) -> Option<Result<Result<PollReply, EngineFault>, CallError>> {
         let Polls { cursor, carried, beside, calls_told, .. } = polls;
-        let groups = carried.as_ref().map(|batch| batch.groups.clone()).unwrap_or_default();
+        let ended = carried.as_ref().map(|batch| batch.ended_tasks.clone()).unwrap_or_default();
         let mut activity = self.activity(carried.as_ref()).await;
         activity.calls = self.running_calls(calls_told);
         // Where something is still to end, the next poll will be needed soon.
@@ -133,9 +133,9 @@ impl Session {
         let (cursor, wait_ms) = (*cursor, if may_wait { POLL_WAIT_MS } else { 0 });
         // An engine that is silent for so long would drop a worker that is; another one may lead by then.
         let limit = self.poll_timeout + Duration::from_millis(wait_ms);
-        let call = self.link.call(|c| async move {
-            c.poll(within(limit), self.who, activity, cursor, groups, wait_ms).await
-        });
+        let call = self
+            .link
+            .call(|c| async move { c.poll(within(limit), self.who, activity, cursor, ended, wait_ms).await });
         let mut call = pin!(call);
         let Some(pool) = &self.calls else { return Some(call.await) };
         loop {
@@ -227,9 +227,9 @@ impl Session {
     /// Sends ends until they are acknowledged.
     async fn report_ends(&self, pool: &Pool, batch: Batch) {
         loop {
-            let groups = batch.groups.clone();
+            let ended = batch.ended_tasks.clone();
             let call =
-                self.link.call(|c| async move { c.finished(within(CALL_TIMEOUT), self.who, groups).await });
+                self.link.call(|c| async move { c.finished(within(CALL_TIMEOUT), self.who, ended).await });
             match call.await {
                 Ok(Ok(epoch)) if self.is_current(epoch) => break,
                 Ok(Ok(_)) => {}
@@ -252,24 +252,27 @@ async fn end_of(call: &mut Option<ReportCall<'_>>) {
 
 /// Takes what is new among the orders of a poll's answer.
 fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Orders) -> bool {
-    let Orders { first, count, mut orders } = told;
+    let Orders { first, count, retold, mut orders } = told;
     if epoch != polls.cursor.epoch {
         polls.cursor = OrderCursor { epoch, next: first };
-        polls.retelling = Some(Retelling::of(count));
+        polls.retelling = Some(Retelling::of(retold));
         pool.engine_changed();
     }
     let cursor = &mut polls.cursor;
     // Those below the cursor were taken from an earlier answer.
     let known = usize::try_from(cursor.next.saturating_sub(first)).unwrap_or(usize::MAX);
     orders.drain(..known.min(orders.len()));
-    cursor.next = cursor.next.max(first) + orders.len() as u64;
+    let begin = cursor.next.max(first);
+    cursor.next = begin + orders.len() as u64;
     if let Some(retelling) = &mut polls.retelling {
+        let given = orders.split_off(retelling.part_of(begin, orders.len()));
         retelling.note(&orders);
+        let whole = polls.retelling.take_if(|retelling| retelling.is_whole(cursor.next));
+        pool.take(orders, whole.map(|named| (epoch, named)));
+        orders = given;
     }
-    let is_all = cursor.next >= count;
-    let whole = polls.retelling.take_if(|retelling| retelling.is_whole(cursor.next));
-    pool.take(orders, whole);
-    is_all
+    pool.take(orders, None);
+    cursor.next >= count
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! The pause before a task is tried again.
 
 use super::TaskJob;
-use crate::tasks::{Backoff, TaskState};
+use crate::tasks::Backoff;
 
 impl TaskJob {
     /// Tasks whose pause is over can be given out again.
     pub(super) fn end_backoffs(&mut self, now_us: u64) {
         while let Some(&(until_us, task)) = self.postponed.first().filter(|(until, _)| *until <= now_us) {
             self.postponed.remove(&(until_us, task));
-            if let Some(faults) = self.faults.get_mut(&task) {
-                faults.backoff_until_us = None;
-                self.changes.faults.insert(task);
-            }
-            // Something that it takes may be on its way once more.
-            self.graph.set_state(task, TaskState::Waiting);
-            self.ready_if_met(task);
+            self.leave_backoff(task);
+            self.put_back(task);
+        }
+    }
+
+    /// A task does not pause any more.
+    pub(super) fn leave_backoff(&mut self, task: u32) {
+        let Some(faults) = self.faults.get_mut(&task) else { return };
+        if let Some(until_us) = faults.backoff_until_us.take() {
+            self.postponed.remove(&(until_us, task));
+            self.changes.faults.insert(task);
         }
     }
 }

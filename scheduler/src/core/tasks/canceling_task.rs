@@ -99,9 +99,7 @@ impl TaskJob {
         self.clear_queue_deadline(task);
         let faults = self.note_attempts(task);
         let Some(failure) = faults.last.clone() else { return };
-        if let Some(until_us) = faults.backoff_until_us.take() {
-            self.postponed.remove(&(until_us, task));
-        }
+        self.leave_backoff(task);
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
         if self.graph.state(task) == TaskState::Leased {
             self.recall(task);

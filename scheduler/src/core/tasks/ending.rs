@@ -1,6 +1,6 @@
 //! How attempts at tasks end, and which are tried again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
     adding::ReferenceScope,
@@ -8,6 +8,7 @@ use super::{
     graph::EdgeKind,
     job::{RetryState, TaskJob},
     last_runs::LastRun,
+    reconstruction::is_past,
     settling::End,
     values::ValueWithPreview,
 };
@@ -132,12 +133,27 @@ impl TaskJob {
     }
 
     /// Redis may have lost that a task was given out: the next attempt has another number than one that a worker has ended.
-    fn note_unknown_attempt(&mut self, task: u32, attempt: u16) {
+    pub(super) fn note_unknown_attempt(&mut self, task: u32, attempt: u16) {
+        if task >= self.graph.len() || !self.is_running() {
+            return;
+        }
         let slot = self.graph.slot_mut(task);
-        if attempt > slot.attempts && matches!(slot.state, TaskState::Waiting | TaskState::Ready) {
+        let rests = matches!(slot.state, TaskState::Waiting | TaskState::Ready | TaskState::Backoff);
+        if attempt > slot.attempts && rests {
             slot.attempts = attempt;
             self.note_attempts(task);
         }
+    }
+
+    /// Who has which attempts.
+    pub(super) fn leased_attempts(&self) -> BTreeSet<(Incarnation, u32, u16)> {
+        let leases = self.leases.iter().flat_map(|(worker, tasks)| tasks.iter().map(|task| (*worker, *task)));
+        leases.map(|(worker, task)| (worker, task, self.graph.slot(task).attempts)).collect()
+    }
+
+    /// Whether a worker had the attempt when the job was loaded.
+    pub(super) fn was_loaded(&self, worker: Incarnation, end: &TaskEnd) -> bool {
+        self.loaded.contains(&(worker, end.task.0, end.attempt))
     }
 
     /// A worker is gone: what it had is tried again elsewhere.
@@ -196,6 +212,10 @@ impl TaskJob {
 
     /// A task that was leased ahead goes back: what it waits for did not come where it is.
     fn give_back(&mut self, task: u32) {
+        // It may have gone with one that was given back before it.
+        if self.graph.state(task) != TaskState::Leased {
+            return;
+        }
         self.recall(task);
         self.wait_again(task);
     }
@@ -213,14 +233,17 @@ impl TaskJob {
         self.outbox.recalled.push((worker, TaskIndex(task), self.graph.slot(task).attempts));
     }
 
-    /// A task that was leased waits for something that it needs.
-    pub(super) fn wait_again(&mut self, task: u32) {
-        self.graph.set_state(task, TaskState::Waiting);
+    fn wait_again(&mut self, task: u32) {
         self.note_attempts(task);
         self.give_back_followers(task);
+        self.put_back(task);
     }
 
     pub(super) fn give_back_followers(&mut self, task: u32) {
+        // What is leased and follows one that is made again does not wait for it there.
+        if self.is_made_again(task) {
+            return;
+        }
         let ahead: Vec<u32> = self
             .graph
             .followers(task)
@@ -304,6 +327,7 @@ impl TaskJob {
             let until_us = now_us + pause_us(backoff, count, seed(nonce, task, attempts));
             faults.backoff_until_us = Some(until_us);
             self.graph.set_state(task, TaskState::Backoff);
+            self.graph.slot_mut(task).unmet = self.open_inputs(task);
             self.postponed.insert((until_us, task));
             return;
         }
@@ -335,10 +359,11 @@ impl TaskJob {
     fn is_caught(&self, task: u32) -> bool {
         let (mut lost, mut open, mut takers) = (HashSet::from([task]), vec![task], Vec::new());
         while let Some(task) = open.pop() {
+            let again = self.is_made_again(task);
             for (follower, kind) in self.graph.followers(task) {
                 match kind {
                     _ if self.graph.state(follower).is_final() => {}
-                    EdgeKind::Value if self.has_taken_inputs(follower) => {}
+                    _ if again && is_past(self.graph.state(follower), kind) => {}
                     EdgeKind::Value | EdgeKind::Continue if lost.insert(follower) => open.push(follower),
                     EdgeKind::Outcome => takers.push(follower),
                     EdgeKind::Value | EdgeKind::Continue | EdgeKind::After => {}
@@ -351,7 +376,7 @@ impl TaskJob {
     /// A task has ended, and adds tasks.
     fn spawned(&mut self, task: u32, by: &Assignee, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
         let Spawned { classes, mut tasks, value } = spawned;
-        if value.is_ok() && self.faults.get(&task).is_some_and(|faults| faults.losses > 0) {
+        if value.is_ok() && self.faults.get(&task).is_some_and(|faults| faults.again) {
             // It runs again for its value alone: what it adds was added when it was done for the first time.
             tasks.clear();
         }

@@ -132,6 +132,6 @@ impl TaskJob {
         }
         self.give_back_followers(task);
         self.note_attempts(task);
-        self.make_ready(task);
+        self.put_back(task);
     }
 }

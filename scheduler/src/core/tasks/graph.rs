@@ -1,7 +1,7 @@
 //! The tasks of one job: 16 bytes each, and 8 for each edge until the job is over. What a task is called with lies encoded in one
 //! buffer, because it is looked at only when the task starts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::record::TaskRecord;
 use crate::{
@@ -30,7 +30,6 @@ pub(super) struct Slot {
 const TAKES_VALUES: u8 = 1;
 const NAMED: u8 = 2;
 const TAKES_BLOBS: u8 = 4;
-const CONTINUES: u8 = 8;
 
 impl Slot {
     /// Whether it takes the values of other tasks.
@@ -89,6 +88,8 @@ pub(super) struct Graph {
     /// Where each task's record begins.
     offsets: Vec<u32>,
     names: BTreeMap<NodeName, u32>,
+    /// Tasks that ended with another one giving their value.
+    continued_by: HashMap<u32, u32>,
     /// Tasks in each state.
     counts: [u32; TaskState::ALL.len()],
     dirty_windows: BTreeSet<u32>,
@@ -133,22 +134,30 @@ impl Graph {
     /// Adds a task behind all others; its inputs are in the graph. It waits for those that have not ended: the caller
     /// settles the rest.
     pub(super) fn add(&mut self, record: &TaskRecord) -> u32 {
-        self.append(record, TaskState::Waiting, |graph, input| !graph.state(input).is_final())
+        self.append(record, TaskState::Waiting, |graph, input, _| !graph.state(input).is_final())
     }
 
-    /// Adds a task that was read back, in its state among those of all tasks.
-    pub(super) fn add_in(&mut self, record: &TaskRecord, states: &[TaskState]) -> u32 {
-        let state = states[self.slots.len()];
-        self.append(record, state, |_, input| !states[input as usize].is_final())
+    /// Adds a task that was read back, in its state. It waits for inputs that are `is_open` to an edge of this kind.
+    pub(super) fn add_in(
+        &mut self,
+        record: &TaskRecord,
+        state: TaskState,
+        is_open: impl Fn(u32, EdgeKind) -> bool,
+    ) -> u32 {
+        self.append(record, state, |_, input, kind| is_open(input, kind))
     }
 
-    fn append(&mut self, record: &TaskRecord, state: TaskState, is_open: impl Fn(&Self, u32) -> bool) -> u32 {
+    fn append(
+        &mut self,
+        record: &TaskRecord,
+        state: TaskState,
+        is_open: impl Fn(&Self, u32, EdgeKind) -> bool,
+    ) -> u32 {
         let task = self.len();
         let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
         let flags = flag(record.arguments_of().next().is_some(), TAKES_VALUES)
             | flag(record.3.is_some(), NAMED)
-            | flag(record.blobs().next().is_some(), TAKES_BLOBS)
-            | flag(record.4.is_some(), CONTINUES);
+            | flag(record.blobs().next().is_some(), TAKES_BLOBS);
         let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
         self.slots.push(slot);
         self.counts[state as usize] += 1;
@@ -164,12 +173,16 @@ impl Graph {
         let outcomes = record.outcomes_of().map(|input| (input, EdgeKind::Outcome));
         let after = record.2.iter().map(|input| (*input, EdgeKind::After));
         for (input, kind) in values.chain(outcomes).chain(after) {
-            // One that has ended counts no more, until its value is lost.
-            self.slots[task as usize].unmet += u32::from(is_open(self, input));
-            self.connect(input, task, kind);
+            let counts = is_open(self, input, kind);
+            self.slots[task as usize].unmet += u32::from(counts);
+            // The value of one that has ended is taken.
+            if counts || kind.takes_value() {
+                self.connect(input, task, kind);
+            }
         }
         if let Some(parent) = record.4 {
             self.connect(task, parent, EdgeKind::Continue);
+            self.continued_by.insert(parent, task);
         }
         task
     }
@@ -197,10 +210,9 @@ impl Graph {
         })
     }
 
-    /// Every task that ended with another one giving its value, and that one. Cost O(tasks), and decoding the latter.
-    pub(super) fn continuations(&self) -> BTreeMap<u32, u32> {
-        let continues = (0..self.len()).filter(|task| self.slot(*task).flags & CONTINUES != 0);
-        continues.filter_map(|task| Some((self.record(task).4?, task))).collect()
+    /// The task that gives what this one gives, if it ended so.
+    pub(super) fn continued_by(&self, task: u32) -> Option<u32> {
+        self.continued_by.get(&task).copied()
     }
 
     /// The one task that follows, if there is just one.
@@ -226,7 +238,7 @@ impl Graph {
 
     /// Nothing can happen any more: what only led from the end of a task to what follows goes, and the room that was kept for more.
     pub(super) fn close(&mut self) {
-        self.edges = Vec::new();
+        (self.edges, self.continued_by) = Default::default();
         self.slots.iter_mut().for_each(|slot| slot.first_edge = NONE);
         self.slots.shrink_to_fit();
         self.records.shrink_to_fit();

@@ -40,7 +40,9 @@ impl Core {
             Input::AbandonGraph { job, nonce } => self.abandon_graph(job, nonce, turn.effects),
             Input::Pause { job, paused } => self.pause(&job, paused, turn)?,
             Input::CancelTask(cancellation) => self.cancel_task(cancellation, turn)?,
-            Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, turn),
+            Input::TasksEnded { worker, groups, under_another } => {
+                self.tasks_ended(worker, groups, under_another, turn);
+            }
             _ => return Ok(()),
         }
         self.lease_tasks(turn);
@@ -112,7 +114,13 @@ impl Core {
         job.ok_or_else(|| Refused::Unknown { job: id.clone() })
     }
 
-    fn tasks_ended(&mut self, worker: Incarnation, groups: Vec<ReportGroup>, turn: &mut Turn<'_>) {
+    fn tasks_ended(
+        &mut self,
+        worker: Incarnation,
+        groups: Vec<ReportGroup>,
+        under_another: bool,
+        turn: &mut Turn<'_>,
+    ) {
         let has_ended = |end: &TaskEnd| end.outcome != Outcome::NotBegun;
         if groups.iter().flat_map(|group| &group.ended).any(has_ended) {
             self.fleet.progress(worker, turn.now_us);
@@ -123,7 +131,11 @@ impl Core {
                 continue;
             };
             for end in ended {
-                job.attempt_ended(worker, end, turn.now_us);
+                if under_another && !job.was_loaded(worker, &end) {
+                    job.note_unknown_attempt(end.task.0, end.attempt);
+                } else {
+                    job.attempt_ended(worker, end, turn.now_us);
+                }
             }
             self.note(&id, turn);
         }
@@ -227,6 +239,7 @@ impl Core {
     /// Takes in a job of general tasks that was loaded, and returns what has to be repeated.
     pub fn restore_tasks(&mut self, mut job: TaskJob) -> Vec<Effect> {
         let mut effects = Vec::new();
+        job.loaded = job.leased_attempts();
         for (&worker, tasks) in &job.leases {
             if let Some(about) = job.workers.get(&worker).filter(|_| !self.workers.contains_key(&worker)) {
                 self.add_worker(worker, about.clone());

@@ -80,9 +80,12 @@ pub(super) struct RetryState {
     /// Attempts whose worker was stopped in order while they ran.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stops: u16,
-    /// Times that its value was lost after it was done.
+    /// Times that its value was found to be lost.
     #[serde(default, skip_serializing_if = "is_none_lost")]
     pub losses: u8,
+    /// It was done before, and is to give its value once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
     /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
@@ -125,6 +128,8 @@ pub struct TaskJob {
     /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped because it gave nothing.
     pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
+    /// Attempts that workers had when the job was loaded. The store may have lost who was given what since; it is not stored.
+    pub(super) loaded: BTreeSet<(Incarnation, u32, u16)>,
     pub(super) trainings: Trainings,
     /// What all of them wait for, in words; for people alone.
     pub(super) trainings_wait_for: Option<String>,
@@ -192,6 +197,7 @@ impl TaskJob {
             queue: BTreeSet::new(),
             continued: BTreeMap::new(),
             leases: BTreeMap::new(),
+            loaded: BTreeSet::new(),
             trainings: Trainings::default(),
             trainings_wait_for: None,
             last_runs: LastRuns::default(),
@@ -303,6 +309,11 @@ impl TaskJob {
             self.outbox.offered.push(class);
         }
         self.class_mut(class).ready.push(Reverse(task));
+    }
+
+    /// Whether a task may be why workers were lost.
+    pub(super) fn is_suspect(&self, task: u32) -> bool {
+        self.faults.get(&task).is_some_and(|faults| faults.crashes > 0)
     }
 
     /// Whether its ready tasks may be given out.

@@ -51,7 +51,7 @@ impl<'a> LeaseBuilder<'a> {
                 continue;
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
-            let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
+            let suspect = job.is_suspect(task);
             if suspect && self.load.held_slots >= self.slots {
                 job.class_mut(class).ready.push(Reverse(task));
                 return true;
@@ -99,8 +99,11 @@ impl<'a> LeaseBuilder<'a> {
             let slot = job.graph.slot(next);
             let class = slot.class;
             // One that needs memory or a GPU would keep it from others while it waits.
-            let follows =
-                slot.state == TaskState::Waiting && slot.unmet == 1 && job.resources_of(class).is_none();
+            let follows = slot.state == TaskState::Waiting
+                && slot.unmet == 1
+                && job.resources_of(class).is_none()
+                && !job.is_made_again(task)
+                && !job.is_suspect(next);
             if !follows || !self.about.capacity.can_run(&job.class(class).class) {
                 return;
             }

@@ -7,6 +7,7 @@ use super::{
     commit::{Header, parse_ranges},
     graph::Graph,
     job::{ClassState, JobState},
+    reconstruction::is_past,
     record::TaskRecord,
     values::ValueWithPreview,
 };
@@ -52,13 +53,15 @@ impl TaskJob {
             let class: TaskClass = parse("class", &index.to_string(), text)?;
             job.classes.push(ClassState::new(class));
         }
-        let (graph, continued) = load_graph(stored, job.classes.len())?;
-        (job.graph, job.continued) = (graph, continued);
-        job.load_leases(stored)?;
         for (task, text) in by_number("fault", &stored.graph.faults)? {
-            job.check_task("fault", task)?;
             job.faults.insert(task, parse("fault", &task.to_string(), text)?);
         }
+        let (graph, continued) = load_graph(stored, job.classes.len(), |task| job.is_made_again(task))?;
+        (job.graph, job.continued) = (graph, continued);
+        if let Some((&task, _)) = job.faults.last_key_value() {
+            job.check_task("fault", task)?;
+        }
+        job.load_leases(stored)?;
         job.restore_attempts();
         job.restore_values(stored)?;
         job.changes.stored_tasks = job.graph.len();
@@ -169,7 +172,11 @@ impl TaskJob {
 }
 
 /// The tasks, and which of them are continued by which.
-fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32, u32>), Unreadable> {
+fn load_graph(
+    stored: &StoredJob,
+    classes: usize,
+    is_made_again: impl Fn(u32) -> bool,
+) -> Result<(Graph, BTreeMap<u32, u32>), Unreadable> {
     let (mut graph, mut continued) = (Graph::default(), BTreeMap::new());
     let mut records: Vec<TaskRecord> = Vec::new();
     for (first, text) in by_number("chunk", &stored.graph.chunks)? {
@@ -202,7 +209,11 @@ fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32
         if !known {
             return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
         }
-        let child = graph.add_in(record, &states);
+        let is_open = |input: u32, kind| {
+            let is_past = is_made_again(input) && is_past(states[task], kind);
+            !states[input as usize].is_final() && !is_past
+        };
+        let child = graph.add_in(record, states[task], is_open);
         let is_told =
             |parent: &u32| matches!(states[*parent as usize], TaskState::Continued | TaskState::Skipped);
         if let Some(parent) = record.4.filter(is_told) {

@@ -70,7 +70,9 @@ impl TaskJob {
         let output = |input: u32| match self.graph.state(input) {
             _ if holds(&input) => OneArg::Held(TaskIndex(input)),
             TaskState::Failed | TaskState::Skipped => OneArg::Failure(self.task_failure(input)),
-            _ => OneArg::Value(self.values.get(input)),
+            TaskState::Done => OneArg::Value(self.values.get(input)),
+            // It is made again: a worker that has not begun with what it gave before finds that it is not there.
+            _ => OneArg::Kept(TaskIndex(input)),
         };
         let mut args = order_args(record.1, output);
         if args.iter().map(OrderArg::wire_bytes).sum::<usize>() > MAX_ORDER_BYTES {
@@ -133,11 +135,16 @@ impl TaskJob {
 
 /// Arguments as they travel, with what each task gives that they take.
 fn order_args(arguments: Vec<Argument>, output: impl Fn(u32) -> OneArg) -> Vec<OrderArg> {
+    // A task that had begun with a value is told of the failure to make it again as of a value that is not there.
+    let value = |input: u32| match output(input) {
+        OneArg::Failure(_) => OneArg::Kept(TaskIndex(input)),
+        there => there,
+    };
     let argument = |argument: Argument| match argument {
         Argument::Value(bytes) => OrderArg::One(OneArg::Value(Value::Inline(bytes))),
         Argument::Blob(blob) => OrderArg::One(OneArg::Value(Value::Blob(blob))),
-        Argument::Output(input) => OrderArg::One(output(input)),
-        Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(&output).collect()),
+        Argument::Output(input) => OrderArg::One(value(input)),
+        Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(value).collect()),
         Argument::Outcome(input) => OrderArg::Outcome(output(input)),
         Argument::Outcomes(inputs) => OrderArg::Outcomes(inputs.into_iter().map(&output).collect()),
     };

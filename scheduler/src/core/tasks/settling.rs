@@ -1,7 +1,7 @@
 //! What follows from the end of a task: for its value, for those that need it, and for those that need them.
 
-use super::{graph::EdgeKind, job::TaskJob, values::ValueWithPreview};
-use crate::tasks::{TaskState, Value};
+use super::{graph::EdgeKind, job::TaskJob, reconstruction::is_past, values::ValueWithPreview};
+use crate::tasks::{TaskState, Value, Work};
 
 /// The end of one task, as those that follow it see it.
 pub(super) enum End {
@@ -30,8 +30,10 @@ impl TaskJob {
             if self.graph.state(task) == TaskState::Continued && state != TaskState::Skipped {
                 self.continued.remove(&task);
             }
+            self.leave_backoff(task);
             self.graph.set_state(task, state);
             self.use_up_inputs(task);
+            let again = self.is_made_again(task);
             let (uses, stays) = self.uses(task);
             let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();
             let goes_to =
@@ -42,10 +44,7 @@ impl TaskJob {
                     (EdgeKind::Continue, End::Value(given)) => {
                         open.push((follower, End::Value(given.clone())));
                     }
-                    // What it needs was done before, was to be done once more, and failed then: that is nothing to it.
-                    (EdgeKind::Value, End::Nothing(_)) if self.has_taken_inputs(follower) => {
-                        self.input_ended(follower);
-                    }
+                    _ if again && is_past(self.graph.state(follower), kind) => {}
                     (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
                         // It waits, on its worker, for what will not come; that drops what waits for it there.
                         if self.graph.state(follower) == TaskState::Leased {
@@ -90,7 +89,10 @@ impl TaskJob {
             taken |= kind != EdgeKind::After;
             uses += u32::from(kind.takes_value() && !self.graph.state(follower).is_final());
         }
-        let is_wanted = self.graph.slot(task).is_named() || self.class_of(task).class.rules.keep_value;
+        // That of a training is small, and its work is great.
+        let class = &self.class_of(task).class;
+        let trains = matches!(class.work, Work::Train(_));
+        let is_wanted = self.graph.slot(task).is_named() || class.rules.keep_value || trains;
         (uses, is_wanted || !taken)
     }
 
@@ -109,11 +111,6 @@ impl TaskJob {
             let record = self.graph.record(task);
             self.outbox.released.extend(record.blobs().map(|blob| blob.digest.clone()));
         }
-    }
-
-    /// Whether a task that has not ended needs nothing any more of what it takes.
-    pub(super) fn has_taken_inputs(&self, task: u32) -> bool {
-        matches!(self.graph.state(task), TaskState::Continued | TaskState::Training)
     }
 
     fn input_ended(&mut self, follower: u32) {

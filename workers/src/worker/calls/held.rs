@@ -129,21 +129,27 @@ impl HeldTasks {
                 discard(held, task, over);
             }
         }
+        self.jobs.retain(|_, held| !held.is_empty());
     }
 
-    /// Gives up every attempt that another engine has not named. What has ended is still to be reported.
+    /// Gives up every attempt that another engine has not named, also what has ended: it may give out the same number once more, for
+    /// another call.
     pub(super) fn retain(&mut self, named: &Retelling, over: &mut Vec<OrderId>) {
         for (job, held) in &mut self.jobs {
-            let is_over = |(task, held): (&TaskIndex, &Held)| {
-                let again = named.names(job, *task, held.attempt);
-                (!again && !matches!(held.state, State::Ended(_))).then_some(*task)
-            };
+            let is_over =
+                |(task, held): (&TaskIndex, &Held)| (!named.names(job, *task, held.attempt)).then_some(*task);
             let gone: Vec<TaskIndex> = held.iter().filter_map(is_over).collect();
             for task in gone {
                 discard(held, task, over);
             }
         }
         self.jobs.retain(|_, held| !held.is_empty());
+    }
+
+    /// Whether an attempt is still held.
+    pub(super) fn holds(&self, ended: &EndedKey) -> bool {
+        let held = self.jobs.get(&ended.job).and_then(|held| held.get(&ended.task));
+        held.is_some_and(|held| held.serial == ended.serial)
     }
 
     /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order in which they

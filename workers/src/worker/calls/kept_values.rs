@@ -12,6 +12,11 @@ use crate::{
     functions::{OwnCluster, StopFlag},
 };
 
+/// Whether the engine had all of them.
+pub(super) fn are_whole(args: &[OrderArg]) -> bool {
+    !args.iter().flat_map(OrderArg::parts).any(|part| matches!(part, OneArg::Kept(_)))
+}
+
 /// The arguments with such values in their places; those that are not kept any more stay named. It may block for as long as no engine
 /// answers; `None` if it was asked to stop meanwhile.
 pub(super) fn filled<'a>(

@@ -9,7 +9,7 @@ use std::{
 
 use syncline_rpc::threads::NoThread;
 use syncline_scheduler::{
-    ids::Name,
+    ids::{EngineEpoch, Name},
     tasks::{Attempts, Order, Outcome, RunningCall, TaskEnd},
 };
 use tokio::{
@@ -55,6 +55,8 @@ struct State {
     held: HeldTasks,
     running: RunningTasks,
     reports: Reports,
+    /// The engine that has told all that is held.
+    under: EngineEpoch,
     /// Ends that were taken to be reported, and are not acknowledged.
     on_their_way: usize,
     free_slots: u32,
@@ -101,16 +103,19 @@ impl Pool {
         &self.0.around
     }
 
-    /// Takes orders. `whole`: everything that a new engine has given this worker, these orders included; what it holds
+    /// Takes orders. `whole`: everything that a new engine knows this worker to have, these orders included; what it holds
     /// besides is over.
-    pub(in crate::worker) fn take(&self, orders: Vec<Order>, whole: Option<Retelling>) {
+    pub(in crate::worker) fn take(&self, orders: Vec<Order>, whole: Option<(EngineEpoch, Retelling)>) {
         if orders.is_empty() && whole.is_none() {
             return;
         }
         let mut state = self.lock();
         let (mut over, mut told, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some(named) = whole {
-            state.held.retain(&named, &mut over);
+        if let Some((engine, named)) = whole {
+            let State { held, reports, under, .. } = &mut *state;
+            held.retain(&named, &mut over);
+            reports.retain(|ended| held.holds(ended));
+            *under = engine;
         }
         for order in orders {
             match order {
@@ -263,7 +268,8 @@ impl Pool {
 
     fn take_reports(&self) -> Option<Batch> {
         let mut state = self.lock();
-        let batch = state.reports.take()?;
+        let under = state.under;
+        let batch = state.reports.take(under)?;
         state.on_their_way += batch.ended.len();
         Some(batch)
     }

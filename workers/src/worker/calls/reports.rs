@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use syncline_scheduler::tasks::{ReportGroup, TaskEnd};
+use syncline_rpc::EndedTasks;
+use syncline_scheduler::{
+    ids::EngineEpoch,
+    tasks::{ReportGroup, TaskEnd},
+};
 
 use super::{attempt::outcome_bytes, held::EndedKey};
 
@@ -19,7 +23,7 @@ pub(super) struct Reports {
 /// Ends that go in one message.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Batch {
-    pub groups: Vec<ReportGroup>,
+    pub ended_tasks: EndedTasks,
     pub(super) ended: Vec<EndedKey>,
 }
 
@@ -41,21 +45,27 @@ impl Reports {
         self.waiting.is_empty()
     }
 
-    /// The next message; nothing if there is nothing to say.
-    pub(super) fn take(&mut self) -> Option<Batch> {
-        let mut batch = Batch::default();
+    /// Drops those that the worker does not hold any more.
+    pub(super) fn retain(&mut self, is_held: impl Fn(&EndedKey) -> bool) {
+        self.waiting.retain(|(key, _)| is_held(key));
+    }
+
+    /// The next message, of a worker that holds what this engine has told it to; nothing if there is nothing to say.
+    pub(super) fn take(&mut self, under: EngineEpoch) -> Option<Batch> {
+        let ended_tasks = EndedTasks { under, groups: Vec::new() };
+        let mut batch = Batch { ended_tasks, ..Batch::default() };
         let mut bytes = 0;
         while batch.ended.len() < MAX_ENDS && bytes < MAX_BYTES {
             let Some((key, end)) = self.waiting.pop_front() else { break };
             bytes += outcome_bytes(&end.outcome);
             bytes += end.preview.as_ref().map_or(0, |preview| preview.as_str().len());
-            match batch.groups.last_mut() {
+            match batch.ended_tasks.groups.last_mut() {
                 Some(last) if (&last.job, last.nonce) == (&key.job.job, key.job.nonce) => {
                     last.ended.push(end)
                 }
                 _ => {
                     let (job, nonce) = (key.job.job.clone(), key.job.nonce);
-                    batch.groups.push(ReportGroup { job, nonce, ended: vec![end] });
+                    batch.ended_tasks.groups.push(ReportGroup { job, nonce, ended: vec![end] });
                 }
             }
             batch.ended.push(key);

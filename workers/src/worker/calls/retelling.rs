@@ -9,15 +9,20 @@ use crate::functions::JobKey;
 /// Attempts that an engine has named since the worker first heard of it.
 #[derive(Debug)]
 pub(in crate::worker) struct Retelling {
-    /// How many orders there were when the worker first heard of the engine.
-    order_count: u64,
+    /// How many orders tell it.
+    retold: u64,
     attempts: HashMap<JobKey, HashMap<TaskIndex, u16>>,
 }
 
 impl Retelling {
-    /// Of an engine that had this many orders for the worker when it was first heard of.
-    pub(in crate::worker) fn of(order_count: u64) -> Self {
-        Self { order_count, attempts: HashMap::new() }
+    /// Of an engine that tells it with so many orders.
+    pub(in crate::worker) fn of(retold: u64) -> Self {
+        Self { retold, attempts: HashMap::new() }
+    }
+
+    /// How many of `count` orders, of which the first has number `first`, tell it.
+    pub(in crate::worker) fn part_of(&self, first: u64, count: usize) -> usize {
+        count.min(usize::try_from(self.retold.saturating_sub(first)).unwrap_or(usize::MAX))
     }
 
     /// Notes what is to be run.
@@ -33,7 +38,7 @@ impl Retelling {
 
     /// Whether that is everything, once the orders in front of number `next` are noted.
     pub(in crate::worker) fn is_whole(&self, next: u64) -> bool {
-        next >= self.order_count
+        next >= self.retold
     }
 
     /// Whether this attempt was named.

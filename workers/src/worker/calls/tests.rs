@@ -15,6 +15,7 @@ use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::{
     fault_code::FaultCode,
+    ids::EngineEpoch,
     tasks::{
         Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, OneArg, Order, OrderArg,
         OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
@@ -150,7 +151,7 @@ impl<S> Rig<S> {
         let mut ends = Vec::new();
         while ends.len() < count {
             let batch = self.runtime.block_on(self.pool.next_reports());
-            ends.extend(batch.groups.iter().flat_map(|group| group.ended.clone()));
+            ends.extend(batch.ended_tasks.groups.iter().flat_map(|group| group.ended.clone()));
             self.pool.acknowledge(batch);
         }
         assert_eq!(ends.len(), count, "{ends:?}");
@@ -171,8 +172,11 @@ fn number(end: &TaskEnd) -> u64 {
 }
 
 fn failure(end: &TaskEnd) -> (FailureCause, FaultCode) {
-    let Outcome::Failed(failure) = &end.outcome else { panic!("{end:?}") };
-    (failure.cause, failure.code)
+    match &end.outcome {
+        Outcome::Failed(failure) => (failure.cause, failure.code),
+        Outcome::ArgumentsLost(lost) => (lost.failure.cause, lost.failure.code),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {

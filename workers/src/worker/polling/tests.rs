@@ -9,7 +9,7 @@ use std::{
 
 use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{
-    EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
+    EndedTasks, EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
     WorkerServiceClient, accept, answer_calls, channel, hello::Role,
 };
 use syncline_scheduler::{
@@ -100,10 +100,10 @@ impl WorkerService for Engine {
         _: WorkerKey,
         _: Activity,
         _: OrderCursor,
-        ended: Vec<ReportGroup>,
+        ended: EndedTasks,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
-        let ends_taken = self.hear(Heard::Poll(numbers(&ended)));
+        let ends_taken = self.hear(Heard::Poll(numbers(&ended.groups)));
         let orders = std::mem::take(&mut *lock(&self.orders));
         if ends_taken && orders.is_empty() && wait_ms > 0 {
             self.drops.notified().await;
@@ -117,18 +117,13 @@ impl WorkerService for Engine {
             shards,
             shards_heard: true,
             lead_expired: false,
-            orders: Orders { first: 0, count: orders.len() as u64, orders },
+            orders: Orders { first: 0, count: orders.len() as u64, retold: 0, orders },
             ends_taken,
         })
     }
 
-    async fn finished(
-        self,
-        _: Context,
-        _: WorkerKey,
-        groups: Vec<ReportGroup>,
-    ) -> Result<EngineEpoch, EngineFault> {
-        match self.hear(Heard::Finished(numbers(&groups))) {
+    async fn finished(self, _: Context, _: WorkerKey, ended: EndedTasks) -> Result<EngineEpoch, EngineFault> {
+        match self.hear(Heard::Finished(numbers(&ended.groups))) {
             true => Ok(EngineEpoch(1)),
             false => Err(EngineFault::Store { cause: "a test".into() }),
         }
@@ -285,17 +280,17 @@ async fn a_worker_that_is_to_stop_hears_at_once_that_its_last_end_is_taken() {
 async fn what_another_engine_says_in_parts_is_over_only_once_it_has_said_everything() {
     let rig = Rig::start(Vec::new(), 0).await;
     let mut polls = Polls::default();
-    let mut hear = |epoch, first, count, tasks: &[u32]| {
+    let mut hear = |epoch, first, retold, tasks: &[u32]| {
         let orders = tasks.iter().map(|task| run(LONG.id(), *task)).collect();
-        take_orders(&rig.pool, &mut polls, EngineEpoch(epoch), Orders { first, count, orders });
+        take_orders(&rig.pool, &mut polls, EngineEpoch(epoch), Orders { first, count: 4, retold, orders });
         rig.pool.count()
     };
-    assert_eq!(hear(1, 0, 4, &[0, 1, 2, 3]), 4);
+    assert_eq!(hear(1, 0, 0, &[0, 1, 2, 3]), 4);
     assert_eq!(hear(2, 0, 3, &[3]), 4, "of the others it has said nothing yet");
     assert_eq!(hear(2, 0, 3, &[3]), 4, "an answer that comes again");
-    assert_eq!(hear(2, 1, 4, &[0]), 4);
-    assert_eq!(hear(2, 2, 4, &[1]), 3, "2 was not among the three that there were at first");
-    assert_eq!(hear(2, 3, 4, &[4]), 4);
+    assert_eq!(hear(2, 1, 3, &[0]), 4);
+    assert_eq!(hear(2, 2, 3, &[1]), 3, "2 was not among the three that are told again");
+    assert_eq!(hear(2, 3, 3, &[4]), 4);
     // And one that has nothing for this worker.
     assert_eq!(hear(3, 0, 0, &[]), 0);
 }
@@ -308,7 +303,7 @@ async fn the_first_answer_of_another_engine_lets_what_the_one_before_had_taken_r
     let (pool, mut polls) = (rig.pool.clone(), Polls::default());
     let mut hear = |epoch| {
         let orders = vec![run(SHORT.id(), 0)];
-        take_orders(&pool, &mut polls, EngineEpoch(epoch), Orders { first: 0, count: 1, orders });
+        take_orders(&pool, &mut polls, EngineEpoch(epoch), Orders { first: 0, count: 1, retold: 1, orders });
     };
     hear(1);
     rig.until(|heard| heard.ends() == [0]).await;

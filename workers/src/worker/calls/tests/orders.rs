@@ -142,7 +142,7 @@ fn tasks_take_as_many_slots_as_they_say() {
 #[test]
 fn reports_are_grouped_by_job_in_their_order() {
     let mut reports = Reports::default();
-    assert!(reports.take().is_none());
+    assert!(reports.take(EngineEpoch(1)).is_none());
     let mut push = |nonce: u32, task: u32, bytes: usize| {
         let job = Arc::new(JobKey { job: "job".parse().unwrap(), nonce });
         let (task, outcome) = (TaskIndex(task), Outcome::Value(Value::Inline(vec![0; bytes].into())));
@@ -152,7 +152,7 @@ fn reports_are_grouped_by_job_in_their_order() {
     let firsts = [push(1, 0, 1), push(1, 1, 1), push(2, 0, 1), push(1, 2, 4 << 20), push(1, 3, 1)];
     assert_eq!(firsts, [true, false, false, false, false]);
     let mut tasks = || {
-        let groups = reports.take().unwrap().groups.into_iter();
+        let groups = reports.take(EngineEpoch(1)).unwrap().ended_tasks.groups.into_iter();
         let tasks = |group: ReportGroup| group.ended.iter().map(|end| end.task.0).collect();
         groups.map(|group| (group.nonce, tasks(group))).collect::<Vec<(u32, Vec<u32>)>>()
     };
