@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, HeldJob, Input, Job, StoredJob, Work},
+    core::{Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, StoredJob, TaskFault, Work},
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex, StateDirId},
     sim::{training, training_job},
@@ -378,4 +378,28 @@ fn a_job_that_goes_back_to_its_checkpoint_waits_for_the_state_directory_in_which
     world.shard_comes(false);
     assert_eq!((&*world.code("job"), world.job("job").generation().number()), ("running", 2));
     check_ends_with_every_sample_counted_once(&mut world, "opened again");
+}
+
+#[test]
+fn last_weights_are_waited_for_while_they_may_lie_in_another_state_directory() {
+    // The directory from which the shard is served now, for how long nothing of the job was found, and whether it is asked on.
+    let cases = [(2, 0, true), (2, 15 * MINUTE_US - 1, true), (2, 15 * MINUTE_US, false), (1, 0, false)];
+    for (state_dir, missing_us, is_asked_on) in cases {
+        let mut world = World::new();
+        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+        world.join(1, "1");
+        world.submit(spec("job", "bsp"), 1);
+        assert!(world.end_one_task());
+        world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(state_dir)) });
+        let (run, reason) = (world.job("job").run(), "job job is not open on this shard".to_owned());
+        let fault = TaskFault { code: FaultCode::new("E402"), reason };
+        let effects = world.give(Input::WeightsMissing { run: run.clone(), fault, missing_us });
+        let is_closed = effects.contains(&Effect::CloseShards { run, weights: LastWeights::Drop });
+        let summary = &world.plane.shell.summaries[&id("job")];
+        let what = format!("directory {state_dir}, {missing_us} us: {summary:?}");
+        assert_eq!((is_closed, world.has_told("weights_lost")), (!is_asked_on, usize::from(!is_asked_on)), "{what}");
+        assert_eq!(summary["weights_problem"].contains("is its disk mounted?"), is_asked_on, "{what}");
+        assert_eq!(summary["weights_lost"].starts_with("[E402] "), !is_asked_on, "{what}");
+    }
 }

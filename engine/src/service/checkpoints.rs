@@ -11,10 +11,7 @@ use syncline_scheduler::{
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::{
-    shard_control::{LONG_CALL_TIMEOUT, ShardControl},
-    shard_orders::Repeat,
-};
+use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard may take to share its part: it reads all of it, and may be silent for a moment.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
@@ -26,7 +23,7 @@ impl ShardControl {
         let pin = move |c: ShardClient, run| async move {
             c.pin_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
         };
-        self.order_all_shards(run, Repeat::Never, pin, move |control, run, shard, answer| {
+        self.order_all_shards(run, pin, move |control, run, shard, answer| {
             if let Some(outcome) = control.outcome(&run, answer) {
                 control.queue.tell(Input::CheckpointPinned { run, number, shard, outcome });
             }
@@ -39,7 +36,7 @@ impl ShardControl {
         let write = move |c: ShardClient, run| async move {
             c.write_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
         };
-        self.order_all_shards(run, Repeat::Never, write, move |control, run, shard, answer| {
+        self.order_all_shards(run, write, move |control, run, shard, answer| {
             if let Some(outcome) = control.outcome(&run, answer) {
                 control.queue.tell(Input::CheckpointWritten { run, number, shard, outcome });
             }
@@ -133,6 +130,11 @@ impl ShardControl {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
     use syncline_scheduler::{
         fault_code::FaultCode,
         ids::{Generation, ShardIndex},
@@ -163,6 +165,30 @@ mod tests {
         control.pin_checkpoint(&run(), 3);
         let lost = inbox.input().await;
         assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_goes_on_once_a_shard_is_back_on_the_directory_in_which_it_has_the_job() {
+        let was_asked = Arc::new(AtomicBool::new(false));
+        let lacks_it_at_first = move |request| {
+            let lacks_it = !was_asked.fetch_xor(true, Ordering::Relaxed);
+            let unknown = ShardFault::UnknownJob { job: run().job };
+            match request {
+                ShardRequest::PinCheckpoint { .. } => {
+                    ShardResponse::PinCheckpoint(if lacks_it { Err(unknown) } else { Ok(()) })
+                }
+                _ => ShardResponse::WriteCheckpoint(if lacks_it { Err(unknown) } else { Ok(8) }),
+            }
+        };
+        let (control, mut inbox) = control_with(0, lacks_it_at_first).await;
+        control.pin_checkpoint(&run(), 3);
+        assert!(matches!(inbox.input().await, Input::ShardFailed { .. }));
+        let pinned = inbox.input().await;
+        assert!(matches!(&pinned, Input::CheckpointPinned { outcome: Ok(()), .. }), "{pinned:?}");
+        control.write_checkpoint(&run(), 3);
+        assert!(matches!(inbox.input().await, Input::ShardFailed { .. }));
+        let written = inbox.input().await;
+        assert!(matches!(&written, Input::CheckpointWritten { outcome: Ok(8), .. }), "{written:?}");
     }
 
     #[tokio::test]

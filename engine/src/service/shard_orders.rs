@@ -17,7 +17,7 @@ use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
 /// Pause before a job is opened again that needs a shard which cannot be reached, and before one is asked again that lacks a job.
-const PEER_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
@@ -27,15 +27,6 @@ const NEWEST_PATIENCE: Duration = Duration::from_secs(900);
 /// So long a job is opened again that reads its only checkpoint: what has been trained so far is worth waiting until somebody has brought the disk
 /// back, and the job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
-
-/// Whether a shard is given an order once more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    Never,
-    /// The run does not go on without the order: a shard that lacks the job is given it for as long as the run lasts, since it may
-    /// come back on the state directory in which it has it.
-    WhileLacking,
-}
 
 impl ShardControl {
     /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier ones matters from
@@ -170,7 +161,7 @@ impl ShardControl {
             let order = order.clone();
             async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
         };
-        self.order_all_shards(run, Repeat::WhileLacking, close, Self::note_refusal);
+        self.order_all_shards(run, close, Self::note_refusal);
     }
 
     pub(super) fn send_clock_roster(&self, run: &RunId, roster: ClockRoster) {
@@ -179,22 +170,17 @@ impl ShardControl {
             let roster = roster.clone();
             async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
         };
-        self.order_all_shards(run, Repeat::WhileLacking, send, Self::note_refusal);
+        self.order_all_shards(run, send, Self::note_refusal);
     }
 
     pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
         let epoch = self.epoch;
         let seal =
             move |c: ShardClient, run| async move { c.seal(within(CALL_TIMEOUT), epoch, run, worker).await };
-        self.order_all_shards(
-            run,
-            Repeat::WhileLacking,
-            seal,
-            move |control, run, shard, answer| match answer {
-                Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
-                Err(fault) => control.report_failure(&run, &fault),
-            },
-        );
+        self.order_all_shards(run, seal, move |control, run, shard, answer| match answer {
+            Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
+            Err(fault) => control.report_failure(&run, &fault),
+        });
     }
 
     /// An order that is answered with nothing but a fault.
@@ -204,11 +190,11 @@ impl ShardControl {
         }
     }
 
-    /// Gives every shard an order for a run, and hands on what each of them answers.
+    /// Gives every shard an order for a run, and hands on what each of them answers. The run does not go on without it: a shard that
+    /// lacks the job is given it for as long as the run lasts, since it may come back on the state directory in which it has it.
     pub(super) fn order_all_shards<T, F>(
         &self,
         run: &RunId,
-        repeat: Repeat,
         order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
         hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
     ) where
@@ -222,7 +208,7 @@ impl ShardControl {
                     let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
                     let lacks_job = matches!(answer, Err(ShardFault::UnknownJob { .. }));
                     hand_on(&control, of.clone(), shard, answer);
-                    if !lacks_job || repeat == Repeat::Never {
+                    if !lacks_job {
                         return;
                     }
                     sleep(PEER_PAUSE).await;

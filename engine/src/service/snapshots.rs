@@ -1,15 +1,19 @@
 //! Snapshots of a job's parameters, and closing the job on the shards.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use syncline_rpc::{ShardFault, within};
+use syncline_rpc::{ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{Input, LastWeights, SnapshotFile, TaskFault, TaskKey},
     ids::{RunId, ShardIndex},
 };
+use tokio::time::sleep;
 use tracing::warn;
 
-use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
+use super::{
+    shard_control::{LONG_CALL_TIMEOUT, ShardControl},
+    shard_orders::PEER_PAUSE,
+};
 
 /// Name of the snapshot of a job that ended without one.
 const LAST_WEIGHTS: &str = "last";
@@ -25,24 +29,28 @@ impl ShardControl {
     pub(super) fn write_snapshot(&self, key: TaskKey, version: u64) {
         let control = self.clone();
         self.work.spawn(&key.run.clone(), async move {
-            // It is never closed.
-            let _slot = control.snapshot_slots.acquire().await;
-            let answer = control
-                .shards
-                .call(ShardIndex(0), |c| {
-                    let (run, name) = (key.run.clone(), key.task.to_string());
-                    async move {
-                        c.snapshot(within(LONG_CALL_TIMEOUT), control.epoch, run, Some(version), name).await
-                    }
-                })
-                .await;
-            if let Err(fault @ ShardFault::UnknownJob { .. }) = &answer {
-                // Not the snapshot failed: a part of the parameters is gone.
-                return control.report_failure(&key.run, fault);
+            loop {
+                let answer = control.snapshot(&key, version).await;
+                let Err(fault @ ShardFault::UnknownJob { .. }) = &answer else {
+                    let outcome = snapshot_outcome(answer);
+                    return control.queue.tell(Input::SnapshotWritten { key, outcome });
+                };
+                // Not the snapshot failed: a part of the parameters is gone, or lies in a state directory on which its shard may come back.
+                control.report_failure(&key.run, fault);
+                sleep(PEER_PAUSE).await;
             }
-            let outcome = snapshot_outcome(answer);
-            control.queue.tell(Input::SnapshotWritten { key, outcome });
         });
+    }
+
+    /// Asks for a snapshot once there is a place for it.
+    async fn snapshot(&self, key: &TaskKey, version: u64) -> Result<SnapshotFile, ShardFault> {
+        // It is never closed.
+        let _slot = self.snapshot_slots.acquire().await;
+        let write = |c: ShardClient| async move {
+            let (run, name) = (key.run.clone(), key.task.to_string());
+            c.snapshot(within(LONG_CALL_TIMEOUT), self.epoch, run, Some(version), name).await
+        };
+        self.shards.call(ShardIndex(0), write).await
     }
 
     /// Stops everything that was started for one run of a job, and lets the shards forget it. Last parameters that are to be
@@ -81,7 +89,7 @@ impl ShardControl {
                         // It could not write down what no engine had asked for, and holds it on.
                         Some(Ok(Err(fault @ ShardFault::Io { .. }))) => {
                             warn!(%shard, %fault, "the shard does not close a job yet");
-                            tokio::time::sleep(LONGEST_PAUSE).await;
+                            sleep(LONGEST_PAUSE).await;
                             control.query_held_jobs(shard);
                         }
                         _ => {}
@@ -91,9 +99,11 @@ impl ShardControl {
         });
     }
 
-    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then.
+    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then. Where a shard has
+    /// nothing of the job the core says how long it is worth asking: it closes the run.
     async fn save_last_weights(&self, run: &RunId) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
+        let mut missing_since = None;
         loop {
             let answer = self
                 .shards
@@ -105,15 +115,20 @@ impl ShardControl {
                     }
                 })
                 .await;
-            let fault = match answer {
-                Some(Ok(Err(fault @ ShardFault::Io { .. }))) => fault.to_string(),
+            let delayed = |reason| Input::WeightsDelayed { run: run.clone(), reason };
+            let problem = match answer {
+                Some(Ok(Err(fault @ ShardFault::UnknownJob { .. }))) => {
+                    let missing_us = missing_since.get_or_insert_with(Instant::now).elapsed().as_micros() as u64;
+                    Input::WeightsMissing { run: run.clone(), fault: fault.as_task_fault(), missing_us }
+                }
+                Some(Ok(Err(fault @ ShardFault::Io { .. }))) => delayed(fault.to_string()),
                 Some(Ok(answer)) => return snapshot_outcome(answer),
-                Some(Err(error)) => error.to_string(),
-                None => "shard 0 is not there".to_owned(),
+                Some(Err(error)) => delayed(error.to_string()),
+                None => delayed("shard 0 is not there".to_owned()),
             };
-            warn!(job = %run.job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
-            self.queue.tell(Input::WeightsDelayed { run: run.clone(), reason: fault });
-            tokio::time::sleep(pause).await;
+            warn!(?problem, again_in_s = pause.as_secs(), "cannot keep a job's last weights yet");
+            self.queue.tell(problem);
+            sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -121,6 +136,11 @@ impl ShardControl {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
     use syncline_scheduler::{fault_code::FaultCode, ids::Generation};
     use tokio::sync::oneshot;
 
@@ -132,6 +152,17 @@ mod tests {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
+    /// A shard that is served from another state directory when it is asked first.
+    fn lacks_the_job_at_first() -> impl Fn(ShardRequest) -> ShardResponse + Clone {
+        let was_asked = Arc::new(AtomicBool::new(false));
+        move |_| {
+            ShardResponse::Snapshot(match was_asked.swap(true, Ordering::Relaxed) {
+                false => Err(ShardFault::UnknownJob { job: run().job }),
+                true => Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }),
+            })
+        }
+    }
+
     #[tokio::test]
     async fn a_snapshot_of_parameters_that_a_shard_lost_is_a_loss_of_the_job() {
         let lost = |_| ShardResponse::Snapshot(Err(ShardFault::UnknownJob { job: run().job }));
@@ -140,6 +171,32 @@ mod tests {
         control.write_snapshot(key, 4);
         let told = inbox.input().await;
         assert!(matches!(&told, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_written_once_its_shard_is_back_on_the_directory_in_which_it_has_the_job() {
+        let (control, mut inbox) = control_with(0, lacks_the_job_at_first()).await;
+        let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
+        control.write_snapshot(key.clone(), 4);
+        assert!(matches!(inbox.input().await, Input::ShardFailed { .. }));
+        match inbox.input().await {
+            Input::SnapshotWritten { key: of, outcome } => assert_eq!((of, outcome.is_ok()), (key, true)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn last_weights_that_a_shard_lacks_are_asked_for_until_it_has_them_or_the_run_is_closed() {
+        let (control, mut inbox) = control_with(0, lacks_the_job_at_first()).await;
+        control.close_shards(&run(), LastWeights::Keep);
+        match inbox.input().await {
+            Input::WeightsMissing { run: of, fault, .. } => {
+                assert_eq!((of, fault.code), (run(), FaultCode::new("E402")));
+            }
+            other => panic!("{other:?}"),
+        }
+        let kept = inbox.input().await;
+        assert!(matches!(&kept, Input::WeightsKept { outcome: Ok(_), .. }), "{kept:?}");
     }
 
     #[tokio::test]

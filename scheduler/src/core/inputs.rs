@@ -234,6 +234,15 @@ pub enum Input {
         /// What is in the way, in words.
         reason: String,
     },
+    /// A shard has nothing of the run whose last parameters are to be written. It is asked again until the run is closed.
+    WeightsMissing {
+        /// Last run of the job.
+        run: RunId,
+        /// What the shard said, or shard 0 of another one.
+        fault: TaskFault,
+        /// For so long this engine has been told so.
+        missing_us: u64,
+    },
     /// The last parameters of a job that ended without a snapshot.
     WeightsKept {
         /// Last run of a job that is over; that of another job of the name changes nothing.

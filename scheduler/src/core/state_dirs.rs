@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{job::Job, panics::Handling, records::Phase, state_machine::Core, turn::Turn};
+use super::{inputs::TaskFault, job::Job, panics::Handling, records::Phase, state_machine::Core, turn::Turn};
 use crate::{
     fault_code::FaultCode,
     ids::{Incarnation, RunId, ShardIndex, StateDirId},
@@ -12,6 +12,8 @@ use crate::{
 
 /// So long the old directory is waited for: as long as for a disk that cannot be read, where there is an older checkpoint.
 const PATIENCE_US: u64 = 900_000_000;
+/// What a shard did that is waited for.
+const MOVED: &str = "came back on another state directory, without what it held: is its disk mounted?";
 
 /// The state directory of each shard, as far as it matters: not where another process of the shard has the same.
 pub(super) type StateDirs = BTreeMap<ShardIndex, StateDirId>;
@@ -30,6 +32,23 @@ impl Core {
         let Some(job) = self.jobs.get(&run.job) else { return false };
         let lacks_something = code == FaultCode::PARAMETERS_LOST || job.state.phase == Phase::Opening;
         lacks_something && self.state_dirs.keys().any(|shard| job.lies_elsewhere(*shard, &self.state_dirs))
+    }
+
+    /// A shard has nothing of a job that is over, whose last weights are to be written. They may lie in another directory of it.
+    pub(super) fn weights_missing(
+        &mut self,
+        run: &RunId,
+        fault: TaskFault,
+        missing_us: u64,
+        turn: &mut Turn<'_>,
+    ) {
+        let Some(job) = self.jobs.get_mut(&run.job).filter(|job| job.is_run(run)) else { return };
+        let has_moved = self.state_dirs.keys().any(|shard| job.has_moved(*shard, &self.state_dirs));
+        if has_moved && missing_us < PATIENCE_US {
+            job.weights_delayed(format!("{}: a shard {MOVED}", fault.in_words()));
+        } else {
+            job.weights_kept(Err(fault), turn);
+        }
     }
 
     /// Whether some job has waited for long enough.
@@ -60,9 +79,13 @@ impl Core {
 impl Job {
     /// Whether the shard is served from another directory than that in which its part of this job lies.
     pub(super) fn lies_elsewhere(&self, shard: ShardIndex, dirs: &StateDirs) -> bool {
-        let known = dirs.get(&shard).zip(self.state.state_dirs.get(&shard));
         let opened = matches!(self.state.phase, Phase::Opening | Phase::Running);
-        opened && known.is_some_and(|(here, there)| here != there)
+        opened && self.has_moved(shard, dirs)
+    }
+
+    fn has_moved(&self, shard: ShardIndex, dirs: &StateDirs) -> bool {
+        let known = dirs.get(&shard).zip(self.state.state_dirs.get(&shard));
+        known.is_some_and(|(here, there)| here != there)
     }
 
     /// The shard holds its part, wherever it is served from now.
@@ -86,8 +109,7 @@ impl Job {
 
     /// Returns the workers for which it has no use meanwhile.
     pub(super) fn await_state_dir(&mut self, shard: ShardIndex, turn: &mut Turn<'_>) -> Vec<Incarnation> {
-        let reason =
-            "it came back on another state directory, without what it held: is its disk mounted?".to_owned();
+        let reason = format!("it {MOVED}");
         self.await_shard(shard, reason, Some(turn.now_us.saturating_add(PATIENCE_US)), turn)
     }
 

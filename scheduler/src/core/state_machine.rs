@@ -161,6 +161,9 @@ impl Core {
             }
             Input::Tick => self.tick(turn),
             Input::WeightsDelayed { run, reason } => self.weights_delayed(&run, reason),
+            Input::WeightsMissing { run, fault, missing_us } => {
+                self.weights_missing(&run, fault, missing_us, turn);
+            }
             Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, turn),
             Input::ShardsOpened { run } => {
                 let state_dirs = self.state_dirs.clone();
