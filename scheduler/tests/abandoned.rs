@@ -1,11 +1,13 @@
 //! Graphs whose client sends a part and is gone.
 
 use syncline_scheduler::{
-    core::{Core, Input, Phase},
+    core::{Core, Input, Phase, StoredJob, TaskJob},
     ids::JobId,
     sim::{graph_submission, new_task},
     tasks::{FunctionId, GraphSpec, Rules, TaskClass, TaskIndex, Work},
 };
+
+use crate::cluster::stored::apply;
 
 const NONCE: u32 = 7;
 const HOUR_US: u64 = 3_600 * 1_000_000;
@@ -49,4 +51,19 @@ fn a_graph_that_has_come_as_a_whole_waits_for_workers_as_long_as_it_takes() {
     let mut core = core();
     core.handle(HOUR_US, Input::StartGraph { job: id(), nonce: NONCE, count: 1 }).unwrap();
     assert_eq!(phase_at(&mut core, 1_000), Phase::Running);
+}
+
+#[test]
+fn the_client_of_a_graph_has_its_day_also_under_the_next_engine() {
+    let mut core = core();
+    let tasks = vec![new_task(0)];
+    let part = Input::ExtendGraph { job: id(), nonce: NONCE, first: TaskIndex(1), tasks };
+    core.handle(24 * HOUR_US, part).unwrap();
+    let mut stored = StoredJob::default();
+    apply(&mut stored, core.full_commit(&id(), 24 * HOUR_US).unwrap());
+    let mut next = Core::new(1);
+    next.restore_tasks(TaskJob::load(&stored).unwrap());
+    next.discount_downtime(24 * HOUR_US, 26 * HOUR_US);
+    assert_eq!(phase_at(&mut next, 50), Phase::Queued, "its client is there");
+    assert!(matches!(phase_at(&mut next, 51), Phase::Failed { .. }));
 }

@@ -343,6 +343,24 @@ fn a_job_whose_shard_stays_on_another_state_directory_goes_back_after_a_quarter_
 }
 
 #[test]
+fn the_quarter_of_an_hour_for_a_state_directory_does_not_pass_while_no_engine_leads() {
+    let mut world = World::on_another_state_dir("bsp");
+    let before_us = world.now_us;
+    world.now_us += 16 * MINUTE_US;
+    world.plane.core.discount_downtime(before_us, world.now_us);
+    // The first thing that an engine does: no shard has announced itself to it.
+    world.give(Input::Tick);
+    world.now_us += 14 * MINUTE_US;
+    world.give(Input::Tick);
+    assert_eq!(world.job("job").generation().number(), 1);
+    world.join(3, "again");
+    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.shard_comes(true);
+    assert_eq!(world.job("job").generation().number(), 1);
+    check_ends_with_every_sample_counted_once(&mut world, "without an engine");
+}
+
+#[test]
 fn a_shard_with_another_state_directory_that_holds_the_job_is_not_waited_for() {
     let mut world = World::new();
     world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });

@@ -32,6 +32,7 @@ impl Core {
         };
         for (id, job) in &mut self.task_jobs {
             let _handling = Handling(id);
+            job.await_parts_from(now_us);
             if job.shift_limits(shift) {
                 self.changed_tasks.insert(id.clone());
             }
@@ -46,6 +47,9 @@ impl Core {
 impl Job {
     fn shift_limits(&mut self, shift: Shift) {
         self.state.checkpoints.shift_completions(shift);
+        for lost in self.state.lost_shards.values_mut() {
+            lost.until_us = lost.until_us.map(|until_us| shift.apply(until_us));
+        }
         match shift {
             Shift::Later(gap_us) => {
                 self.state.unled_us = self.state.unled_us.saturating_add(gap_us);
@@ -61,7 +65,6 @@ impl Job {
                 state.evaluations.shift(shift);
                 for lost in state.lost_shards.values_mut() {
                     lost.since_us = shift.apply(lost.since_us);
-                    lost.until_us = lost.until_us.map(|until_us| shift.apply(until_us));
                 }
                 for exclusion in state.excluded.values_mut() {
                     exclusion.since_us = shift.apply(exclusion.since_us);

@@ -282,7 +282,7 @@ impl TaskJob {
 
     /// Adds a part of the graph; `false` if it is there already.
     fn extend(&mut self, first: TaskIndex, tasks: &[NewTask], now_us: u64) -> Result<bool, InvalidGraph> {
-        self.last_part_us = now_us;
+        self.await_parts_from(now_us);
         let there = self.graph.len();
         if u64::from(first.0) + tasks.len() as u64 <= u64::from(there) {
             return Ok(false);
@@ -297,6 +297,11 @@ impl TaskJob {
         let records = self.check(tasks, &classes, ReferenceScope::Anywhere, None)?;
         self.add(&records);
         Ok(true)
+    }
+
+    /// No part could come before.
+    pub(in crate::core) fn await_parts_from(&mut self, now_us: u64) {
+        self.last_part_us = now_us;
     }
 
     /// Whether parts of the graph are missing and none has come for long.

@@ -139,7 +139,7 @@ pub struct TaskJob {
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
     pub(super) outbox: PendingActions,
-    /// When a part of the graph came last, as far as this engine knows.
+    /// When a part of the graph came last, or since when one may come, as far as this engine knows.
     pub(super) last_part_us: u64,
 }
 
