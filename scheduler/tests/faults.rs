@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, Job,
-        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed, ShardProgress,
-        SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, CommitRefs, Core, Effect, Event, Happening, HeldJob, Input,
+        Iterated, Job, JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed,
+        ShardProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
@@ -510,6 +510,20 @@ fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
     world.report(worker, done);
     assert_eq!((world.code("first"), world.code("second")), ("done".into(), "running".into()));
     assert_eq!(world.hands[&worker].len(), 1, "its iteration is granted");
+}
+
+#[test]
+fn a_training_that_ends_is_written_before_the_one_that_takes_over_its_workers() {
+    let mut world = World::new();
+    let worker = world.join(1, "worker");
+    world.submit(spec("z", "asp", 1), 1);
+    world.submit(spec("b", "asp", 1), 2);
+    let core = &mut world.plane.core;
+    core.handle(world.now_us, Input::Cancel(cancel("z"))).unwrap();
+    let commits = core.take_commits(world.now_us);
+    let names = |group: CommitRefs<'_>| group.into_iter().map(|(job, _)| job.to_string()).collect::<Vec<_>>();
+    assert_eq!(core.order_commits(&commits).map(names), [["z"], ["b"]]);
+    assert_eq!(world.job("b").active().collect::<Vec<_>>(), [worker]);
 }
 
 #[test]

@@ -416,7 +416,11 @@ fn last_weights_are_waited_for_while_they_may_lie_in_another_state_directory() {
         let is_closed = effects.contains(&Effect::CloseShards { run, weights: LastWeights::Drop });
         let summary = &world.plane.shell.summaries[&id("job")];
         let what = format!("directory {state_dir}, {missing_us} us: {summary:?}");
-        assert_eq!((is_closed, world.has_told("weights_lost")), (!is_asked_on, usize::from(!is_asked_on)), "{what}");
+        assert_eq!(
+            (is_closed, world.has_told("weights_lost")),
+            (!is_asked_on, usize::from(!is_asked_on)),
+            "{what}"
+        );
         assert_eq!(summary["weights_problem"].contains("is its disk mounted?"), is_asked_on, "{what}");
         assert_eq!(summary["weights_lost"].starts_with("[E402] "), !is_asked_on, "{what}");
     }

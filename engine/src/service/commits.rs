@@ -42,11 +42,7 @@ impl DecisionLoop {
                 }
             }
         }
-        // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph
-        // finds what it has brought.
-        let is_first = |(job, commit): &(&JobId, &Commit)| job.is_made_by_engine() && commit.over;
-        let (first, rest): (Vec<_>, Vec<_>) = commits.iter().partition(is_first);
-        for commits in [first, rest] {
+        for commits in self.core.order_commits(commits) {
             self.commit_all(&commits).await?;
         }
         Ok(())

@@ -118,7 +118,8 @@ impl ShardControl {
             let delayed = |reason| Input::WeightsDelayed { run: run.clone(), reason };
             let problem = match answer {
                 Some(Ok(Err(fault @ ShardFault::UnknownJob { .. }))) => {
-                    let missing_us = missing_since.get_or_insert_with(Instant::now).elapsed().as_micros() as u64;
+                    let missing_us =
+                        missing_since.get_or_insert_with(Instant::now).elapsed().as_micros() as u64;
                     Input::WeightsMissing { run: run.clone(), fault: fault.as_task_fault(), missing_us }
                 }
                 Some(Ok(Err(fault @ ShardFault::Io { .. }))) => delayed(fault.to_string()),

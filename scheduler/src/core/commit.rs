@@ -11,6 +11,7 @@ use super::{
     member::{Member, MemberRecord},
     series::SeriesChanges,
     significant::significant,
+    state_machine::Core,
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -213,3 +214,17 @@ impl Job {
 
 /// Jobs with their commits.
 pub type Commits = BTreeMap<JobId, Commit>;
+
+/// Some of them.
+pub type CommitRefs<'a> = Vec<(&'a JobId, &'a Commit)>;
+
+impl Core {
+    /// The commits of a turn in two groups: none of the second is to be sent before all of the first are in the store. A training that has
+    /// ended comes first: after a crash in between, its workers serve no other job that was loaded as well, and a graph finds what
+    /// it has brought.
+    pub fn order_commits<'a>(&self, commits: &'a Commits) -> [CommitRefs<'a>; 2] {
+        let has_ended = |(job, commit): &(&JobId, &Commit)| commit.over && self.jobs.get(job).is_some();
+        let (first, rest) = commits.iter().partition(has_ended);
+        [first, rest]
+    }
+}

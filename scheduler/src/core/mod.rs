@@ -75,7 +75,7 @@ mod worker_protocol;
 
 pub use checkpoints::Checkpoints;
 pub use commit::{
-    CLOSED_SUPERSTEPS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
+    CLOSED_SUPERSTEPS_KEPT, Commit, CommitRefs, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
 };
 pub use effects::{Effect, LastWeights};
 pub use evaluating::Evaluations;

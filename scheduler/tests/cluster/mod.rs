@@ -460,19 +460,17 @@ impl Cluster {
                 handled => handled.unwrap(),
             };
             let commits = self.core.take_commits(self.now_us);
-            // A training that has ended is written before the graph that takes note of it.
-            let (ended, rest): (Vec<_>, Vec<_>) =
-                (commits.into_iter()).partition(|(job, commit)| job.is_made_by_engine() && commit.over);
-            let torn = self.settings.restarts > 0 && ended.len() + rest.len() > 1 && self.random(3) == 0;
-            let mut written = ended.into_iter().chain(rest).peekable();
+            let torn = self.settings.restarts > 0 && commits.len() > 1 && self.random(3) == 0;
+            let ordered = self.core.order_commits(&commits).concat();
+            let mut written = ordered.into_iter().peekable();
             while let Some((job, commit)) = written.next() {
-                self.stores.entry(job.clone()).or_default().commit(commit);
+                self.stores.entry(job.clone()).or_default().commit(commit.clone());
                 if torn && written.peek().is_some() && self.random(2) == 0 {
                     // It dies before it has written the others.
                     self.settings.restarts -= 1;
                     return self.restart();
                 }
-                self.check_loaded(&job);
+                self.check_loaded(job);
             }
             self.check_slots();
             self.effects.extend(effects);
