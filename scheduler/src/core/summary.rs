@@ -70,20 +70,13 @@ impl Job {
             ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("compression", train.compression.to_string()),
             ("pull_compression", train.pull_compression.to_string()),
-            ("row_tables", train.model.layout.row_tables().collect::<Vec<_>>().join(", ")),
-            ("groups", self.groups()),
+            ("row_tables", self.spec.row_tables_in_words().to_owned()),
+            ("groups", self.spec.groups_in_words().to_owned()),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.number().to_string()),
             ("workers", active.to_string()),
             ("shards", state.shards.to_string()),
         ]
-    }
-
-    /// Parameters with settings of their own; empty if there are none.
-    fn groups(&self) -> String {
-        let train = self.train();
-        let groups = train.model.layout.groups(&train.optimizer);
-        groups.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     /// How far it is, and how fast.

@@ -3,7 +3,10 @@
 //! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the other
 //! begins, on every shard and in every chunk.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -143,13 +146,15 @@ impl Layout {
     }
 
     /// The trained parameters by how their steps differ from those of `optimizer`, in the order of the first of each; those
-    /// that differ in nothing are left out.
+    /// that differ in nothing are left out. Cost O(parameters).
     pub fn groups(&self, optimizer: &Optimizer) -> Vec<StepGroup> {
         let mut groups: Vec<StepGroup> = Vec::new();
+        let mut places = HashMap::new();
         let own = |p: &&Parameter| p.is_trained() && p.settings.differ_from(optimizer);
         for parameter in self.0.iter().filter(own) {
             let (settings, elements) = (parameter.settings, parameter.elements().unwrap_or(0));
-            match groups.iter_mut().find(|group| group.settings == settings) {
+            let place = *places.entry(settings.key()).or_insert(groups.len());
+            match groups.get_mut(place) {
                 Some(group) => {
                     group.parameters += 1;
                     group.elements = group.elements.saturating_add(elements);
@@ -293,6 +298,18 @@ mod tests {
             assert!(fault.iter().all(|fault| fault.contains(want.unwrap())), "{fault:?}");
             assert_eq!((layout.has_tables(), layout.is_ordered()), (!layout.0.is_empty(), true));
         }
+    }
+
+    #[test]
+    fn as_many_groups_as_parameters_are_found_in_their_order() {
+        let own = |n: usize| {
+            let settings = StepSettings { weight_decay: None, learning_rate_factor: 2.0 + n as f32 };
+            Parameter { settings, ..Parameter::trained("w", vec![1]) }
+        };
+        let layout = Layout((0..MAX_PARAMETERS).map(own).collect());
+        let groups = layout.groups(&Optimizer::sgd());
+        assert_eq!(groups.len(), MAX_PARAMETERS);
+        assert!(groups.iter().zip(&layout.0).all(|(group, of)| group.settings == of.settings));
     }
 
     #[test]

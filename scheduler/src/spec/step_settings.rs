@@ -42,6 +42,13 @@ impl StepSettings {
         of_all * self.learning_rate_factor
     }
 
+    /// The same for equal settings, and for no others.
+    pub(super) fn key(&self) -> (Option<u32>, u32) {
+        // Zero has two signs, and is equal to itself.
+        let bits = |number: f32| (number + 0.0).to_bits();
+        (self.weight_decay.map(bits), bits(self.learning_rate_factor))
+    }
+
     /// Whether the steps are others than those of the optimizer.
     pub fn differ_from(&self, optimizer: &Optimizer) -> bool {
         self.learning_rate_factor != 1.0 || self.optimizer(optimizer) != *optimizer
