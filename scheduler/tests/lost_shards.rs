@@ -216,6 +216,73 @@ fn the_wait_outlives_the_engine() {
 }
 
 #[test]
+fn what_comes_within_the_wait_for_a_shard_counts_as_no_training_once() {
+    let trained = |world: &World| world.plane.shell.summaries[&id("job")]["training_seconds"].clone();
+    let pause = |paused| Input::Pause { job: id("job"), paused };
+    for what in
+        ["nothing", "no engine", "a pause", "a pause before and into it", "a pause into it and behind"]
+    {
+        let mut world = World::of(spec("job", "asp"), 1);
+        world.end_one_task();
+        world.now_us += MINUTE_US;
+        world.end_one_task();
+        if what == "a pause before and into it" {
+            world.give(pause(true));
+            world.now_us += MINUTE_US;
+        }
+        world.lose_shard();
+        let before = trained(&world);
+        assert!(before.starts_with("60.0"), "{before}");
+        world.now_us += MINUTE_US;
+        match what {
+            "no engine" => {
+                let last_us = world.now_us;
+                world.now_us += 60 * MINUTE_US;
+                world.plane.core.discount_downtime(last_us, world.now_us);
+            }
+            "a pause" => {
+                world.give(pause(true));
+                world.now_us += 60 * MINUTE_US;
+                world.give(pause(false));
+            }
+            "a pause before and into it" => drop(world.give(pause(false))),
+            "a pause into it and behind" => drop(world.give(pause(true))),
+            _ => {}
+        }
+        world.now_us += MINUTE_US;
+        world.shard_comes(true);
+        assert_eq!(trained(&world), before, "{what}");
+        if what == "a pause into it and behind" {
+            world.now_us += MINUTE_US;
+            world.give(pause(false));
+            assert_eq!(trained(&world), before, "{what}");
+        }
+        // It counts on from there.
+        world.join(2, "again");
+        world.now_us += MINUTE_US;
+        world.end_one_task();
+        assert!(trained(&world).starts_with("120.0"), "{what}: {}", trained(&world));
+    }
+}
+
+#[test]
+fn what_two_shards_were_waited_for_counts_as_no_training_from_the_first_loss_on() {
+    let mut world = World::of(spec("job", "asp"), 1);
+    world.end_one_task();
+    let trained = |world: &World| world.plane.shell.summaries[&id("job")]["training_seconds"].clone();
+    world.lose_shard();
+    let before = trained(&world);
+    world.now_us += MINUTE_US;
+    world.give(Input::ShardGone { shard: ShardIndex(1), reason: "silent".to_owned() });
+    for shard in [SHARD, ShardIndex(1)] {
+        world.now_us += MINUTE_US;
+        let held = vec![HeldJob { run: world.job("job").run(), closed: false }];
+        world.give(Input::ShardHolds { shard, asked_us: world.now_us, held });
+    }
+    assert_eq!(trained(&world), before);
+}
+
+#[test]
 fn one_that_goes_back_to_its_checkpoint_waits_for_a_shard_that_is_lost_meanwhile() {
     let mut world = World::of(spec("job", "asp"), 1);
     world.train_beyond_a_checkpoint();

@@ -21,6 +21,9 @@ pub struct LostShard {
     /// It is there, without the state directory that it had, which is waited for until then, in epoch µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_us: Option<u64>,
+    /// For how long the job had trained when it began to wait, in µs; `None` if it had not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained_us: Option<u64>,
 }
 
 impl Core {
@@ -75,7 +78,9 @@ impl Job {
         }
         let since_us = turn.now_us;
         self.tell(Happening::ShardLost { shard, reason: reason.clone() }, since_us);
-        self.state.lost_shards.insert(shard, LostShard { since_us, reason, until_us });
+        let lost = self.state.lost_shards.values();
+        let trained_us = lost.filter_map(|lost| lost.trained_us).min().or_else(|| self.training_us(since_us));
+        self.state.lost_shards.insert(shard, LostShard { since_us, reason, until_us, trained_us });
         self.changes.job_state = true;
         self.wait_for(self.describe_lost_shards());
         let released: Vec<Incarnation> = self.present().collect();
@@ -92,10 +97,9 @@ impl Job {
     pub(super) fn end_wait(&mut self, shard: ShardIndex, now_us: u64) {
         let Some(lost) = self.state.lost_shards.remove(&shard) else { return };
         self.changes.job_state = true;
-        // What it waited is no training, as a pause is none.
-        if !self.awaits_shards() && self.state.trained_before_pause_us.is_none() {
-            let waited_us = now_us.saturating_sub(lost.since_us);
-            self.state.unled_us = self.state.unled_us.saturating_add(waited_us);
+        // What it waited is no training, whatever came within the wait: a pause, or time without an engine.
+        if let Some(trained_us) = lost.trained_us.filter(|_| !self.awaits_shards()) {
+            self.set_trained(trained_us, now_us);
         }
     }
 
@@ -107,7 +111,8 @@ impl Job {
     /// Which shards it waits for, since when, and what to do about it, in words.
     pub(super) fn describe_lost_shards(&self) -> Option<String> {
         let one =
-            |(shard, LostShard { since_us, reason, until_us }): (&ShardIndex, &LostShard)| match until_us {
+            |(shard, LostShard { since_us, reason, until_us, .. }): (&ShardIndex, &LostShard)| match until_us
+            {
                 None => format!(
                     "parameter shard {shard}, which counts as lost since {} ({reason})",
                     utc(*since_us)

@@ -70,6 +70,17 @@ impl Job {
         }
     }
 
+    /// It has trained for so long, as if nothing had been between then and now.
+    pub(super) fn set_trained(&mut self, trained_us: u64, now_us: u64) {
+        match (&mut self.state.trained_before_pause_us, self.state.started_us) {
+            (Some(before_pause_us), _) => *before_pause_us = trained_us,
+            (None, Some(started_us)) => {
+                self.state.unled_us = now_us.saturating_sub(started_us).saturating_sub(trained_us);
+            }
+            (None, None) => {}
+        }
+    }
+
     /// For how long it has trained, without pauses and what no engine led; `None` before it began. Once every sample is counted, or it is
     /// over, this stays as it is.
     pub(super) fn training_us(&self, now_us: u64) -> Option<u64> {
