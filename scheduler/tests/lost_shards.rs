@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, StoredJob, TaskFault, Work},
     fault_code::FaultCode,
-    ids::{Incarnation, ShardIndex, StateDirId},
+    ids::{Incarnation, NodeName, ShardIndex, StateDirId},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
 };
@@ -339,6 +339,40 @@ fn an_evaluation_that_is_cut_short_by_the_loss_has_not_failed() {
     world.shard_comes(true);
     let given = &world.hands[&Incarnation(2)][0].work;
     assert!(matches!(given, Work::Evaluate { .. }), "{given:?}");
+}
+
+#[test]
+fn what_nodes_brought_is_shown_no_more_once_it_is_undone() {
+    let mut with_nodes = spec("job", "asp");
+    let mut after = with_nodes.nodes[0].name.clone();
+    for (name, kind) in
+        [("test", NodeKind::Evaluate), ("save", NodeKind::Snapshot), ("late", NodeKind::Evaluate)]
+    {
+        let name: NodeName = name.parse().unwrap();
+        with_nodes.nodes.push(Node { name: name.clone(), after: vec![after], retries: 0, kind });
+        after = name;
+    }
+    let mut world = World::of(with_nodes, 1);
+    let mut saves = None;
+    while saves.is_none() {
+        world.now_us += 1_000;
+        let effects = world.report(Incarnation(1), done);
+        saves = effects.into_iter().find_map(|effect| match effect {
+            Effect::Snapshot { key, .. } => Some(key),
+            _ => None,
+        });
+    }
+    let file = SnapshotFile { path: "/save".into(), bytes: 1, digest: "d".into() };
+    world.give(Input::SnapshotWritten { key: saves.unwrap(), outcome: Ok(file) });
+    let shown = |world: &World| {
+        let summary = &world.plane.shell.summaries[&id("job")];
+        ["test_loss", "test_samples", "snapshot", "snapshot_digest"].map(|field| summary[field].clone())
+    };
+    assert_eq!(shown(&world), ["0.000000", "10", "/save", "d"]);
+    world.lose_shard();
+    world.shard_comes(false);
+    assert_eq!(world.job("job").generation().number(), 2);
+    assert_eq!(shown(&world), [""; 4]);
 }
 
 impl World {

@@ -195,7 +195,7 @@ impl Job {
     }
 
     /// Whether a node evaluates what the training gives.
-    fn is_evaluated_by_node(&self) -> bool {
+    pub(super) fn is_evaluated_by_node(&self) -> bool {
         self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
     }
 

@@ -24,6 +24,34 @@ impl EvaluationSet {
             Self::Validation => "validation",
         }
     }
+
+    /// As summaries show an evaluation on these samples: every figure; empty where it has none, or there is none.
+    pub(super) fn fields(self, evaluation: Option<&Evaluation>) -> Vec<(&'static str, String)> {
+        let name = |[test, validation]: [&'static str; 2]| match self {
+            Self::Test => test,
+            Self::Validation => validation,
+        };
+        type Figure = fn(&Evaluation) -> Option<f64>;
+        let metrics: [([&'static str; 2], Figure); 9] = [
+            (["test_accuracy", "validation_accuracy"], |e| e.accuracy),
+            (["test_top_k_accuracy", "validation_top_k_accuracy"], |e| e.top_k_accuracy),
+            (["test_perplexity", "validation_perplexity"], |e| e.perplexity),
+            (["test_macro_f1", "validation_macro_f1"], |e| e.macro_f1),
+            (["test_macro_precision", "validation_macro_precision"], |e| e.macro_precision),
+            (["test_macro_recall", "validation_macro_recall"], |e| e.macro_recall),
+            (["test_positive_f1", "validation_positive_f1"], |e| e.positive_f1),
+            (["test_positive_precision", "validation_positive_precision"], |e| e.positive_precision),
+            (["test_positive_recall", "validation_positive_recall"], |e| e.positive_recall),
+        ];
+        let figure = |of: Figure| evaluation.and_then(of).map(significant).unwrap_or_default();
+        let samples = evaluation.map(|e| e.samples.to_string()).unwrap_or_default();
+        let mut fields = vec![
+            (name(["test_loss", "validation_loss"]), figure(|e| Some(e.loss))),
+            (name(["test_samples", "validation_samples"]), samples),
+        ];
+        fields.extend(metrics.into_iter().map(|(names, of)| (name(names), figure(of))));
+        fields
+    }
 }
 
 /// Which of the test or validation samples a worker computes.
@@ -264,30 +292,10 @@ impl Evaluation {
         }
     }
 
-    /// As summaries and events show it.
+    /// As events show it: every figure that it has.
     pub fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
-        let name = |[test, validation]: [&'static str; 2]| match set {
-            EvaluationSet::Test => test,
-            EvaluationSet::Validation => validation,
-        };
-        let metrics = [
-            (["test_accuracy", "validation_accuracy"], self.accuracy),
-            (["test_top_k_accuracy", "validation_top_k_accuracy"], self.top_k_accuracy),
-            (["test_perplexity", "validation_perplexity"], self.perplexity),
-            (["test_macro_f1", "validation_macro_f1"], self.macro_f1),
-            (["test_macro_precision", "validation_macro_precision"], self.macro_precision),
-            (["test_macro_recall", "validation_macro_recall"], self.macro_recall),
-            (["test_positive_f1", "validation_positive_f1"], self.positive_f1),
-            (["test_positive_precision", "validation_positive_precision"], self.positive_precision),
-            (["test_positive_recall", "validation_positive_recall"], self.positive_recall),
-        ];
-        let mut fields = vec![
-            (name(["test_loss", "validation_loss"]), significant(self.loss)),
-            (name(["test_samples", "validation_samples"]), self.samples.to_string()),
-        ];
-        fields.extend(
-            metrics.into_iter().filter_map(|(names, value)| Some((name(names), significant(value?)))),
-        );
+        let mut fields = set.fields(Some(self));
+        fields.retain(|(_, figure)| !figure.is_empty());
         fields
     }
 

@@ -180,20 +180,20 @@ impl Job {
         ]
     }
 
-    /// What its nodes brought, as far as there are any.
+    /// What its nodes and evaluations brought. It is empty where that was undone: the store keeps a field that is not written again.
     fn results(&self) -> Fields {
         let mut fields = Vec::new();
-        let shown = [
-            (EvaluationSet::Validation, &self.state.validation),
-            (EvaluationSet::Test, &self.state.evaluation),
-        ];
-        for (set, evaluation) in shown {
-            fields.extend(evaluation.iter().flat_map(|evaluation| evaluation.fields(set)));
+        if self.train().data.has_validation() {
+            fields.extend(EvaluationSet::Validation.fields(self.state.validation.as_ref()));
         }
-        if let Some(file) = &self.state.snapshot {
-            fields.push(("snapshot", file.path.clone()));
-            fields.push(("snapshot_digest", file.digest.clone()));
+        if self.train().evaluate.is_some() || self.is_evaluated_by_node() {
+            fields.extend(EvaluationSet::Test.fields(self.state.evaluation.as_ref()));
         }
+        let (path, digest) = match self.state.snapshot.clone() {
+            Some(file) => (file.path, file.digest),
+            None => <(String, String)>::default(),
+        };
+        fields.extend([("snapshot", path), ("snapshot_digest", digest)]);
         fields
     }
 }
