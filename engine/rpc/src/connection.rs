@@ -35,6 +35,9 @@ use super::{
 
 /// Limit of a greeting: an unknown peer that sends nothing must not use up a connection.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// What was sent may be unacknowledged for so long, or the other end take nothing.
+#[cfg(target_os = "linux")]
+const VANISHED_TIMEOUT: Duration = Duration::from_secs(25);
 /// Connections one listener serves at the same time. Those that have not greeted are bounded by [`Greeters`].
 const MAX_CONNECTIONS: usize = 65_536;
 /// Calls that one connection has open at the same time. Whoever calls keeps to it and lets further calls wait; one that does not is
@@ -48,14 +51,19 @@ type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
 pub type ServerChannel<Req, Resp> = MaxRequests<BaseChannel<Req, Resp, ServerTransport<Req, Resp>>>;
 type ServerTransport<Req, Resp> = Transport<ClientMessage<Req>, Response<Resp>>;
 
-/// Small messages leave at once, and a peer that vanished is noticed within half a minute.
+/// Small messages leave at once, and a peer that vanished is noticed within half a minute: by probes, and where something was sent to it,
+/// of which the system sends none then, by what it does not acknowledge, or take.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let probes = TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
         .with_interval(Duration::from_secs(5))
         .with_retries(3);
-    SockRef::from(stream).set_tcp_keepalive(&probes)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&probes)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(VANISHED_TIMEOUT))?;
+    Ok(())
 }
 
 /// Connects to an engine and greets.
@@ -211,6 +219,24 @@ mod tests {
         connect::<(), ()>(&name, Role::Client, &token).await.unwrap();
         let nothing = connect::<(), ()>("localhost:nothing", Role::Client, &token).await;
         assert!(matches!(nothing, Err(HelloError::Io(_))));
+        accepting.abort();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn both_ends_give_up_what_is_sent_and_not_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, token) = (listener.local_addr().unwrap().to_string(), Token::generate());
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let limit = |stream: &TcpStream| SockRef::from(stream).tcp_user_timeout().unwrap();
+        let serve = move |_, stream| {
+            let _ = tell.send(limit(&stream));
+            async move { drop(stream) }
+        };
+        let accepting = tokio::spawn(accept(listener, token.clone(), &[Role::Client], serve));
+        let transport = connect::<(), ()>(&address, Role::Client, &token).await.unwrap();
+        assert_eq!(limit(transport.get_ref()), Some(VANISHED_TIMEOUT));
+        assert_eq!(told.recv().await.unwrap(), Some(VANISHED_TIMEOUT));
         accepting.abort();
     }
 

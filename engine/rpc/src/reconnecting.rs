@@ -12,6 +12,7 @@ use std::{
 
 use tarpc::client::RpcError;
 use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::{connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
 
@@ -34,9 +35,17 @@ pub struct Reconnecting<C> {
 /// The connection and its number, counted from the first: a call that failed on an old one does not close the present one.
 struct Current<C> {
     number: usize,
-    client: Option<C>,
+    connection: Option<Arc<Connection<C>>>,
     /// Why the last one that could not be opened was not.
     failure: Option<HelloError>,
+}
+
+struct Connection<C> {
+    client: C,
+    /// Answers that have come, to any call.
+    answers: AtomicU64,
+    /// Ends its calls. tarpc looks at no deadline of one that waits behind a message that the socket does not take.
+    given_up: CancellationToken,
 }
 
 const MAX_UNANSWERED: u32 = 2;
@@ -113,7 +122,7 @@ impl<C: Clone> Reconnecting<C> {
     {
         Self {
             dial: Arc::new(move |number| Box::pin(dial(number))),
-            current: Arc::new(Mutex::new(Current { number: 0, client: None, failure: None })),
+            current: Arc::new(Mutex::new(Current { number: 0, connection: None, failure: None })),
             failures: Arc::default(),
             unanswered: Arc::default(),
             max_unanswered: MAX_UNANSWERED,
@@ -121,7 +130,8 @@ impl<C: Clone> Reconnecting<C> {
         }
     }
 
-    /// Takes the connection for lost after one call without an answer.
+    /// Takes the connection for lost after one call without an answer. If it was silent meanwhile, its other calls end, too: who asks
+    /// again is answered elsewhere.
     pub(super) fn lost_after_one_timeout(self) -> Self {
         Self { max_unanswered: 1, ..self }
     }
@@ -142,22 +152,35 @@ impl<C: Clone> Reconnecting<C> {
     {
         // Never closed.
         let _open = self.open_calls.acquire().await;
-        let (number, client) = match self.connected().await {
-            (number, Ok(client)) => (number, client),
+        let (number, connection) = match self.connected().await {
+            (number, Ok(connection)) => (number, connection),
             (number, Err(error)) => return (number, Err(error.into())),
         };
-        let answer = match call(client).await {
+        let answers = connection.answers.load(Ordering::Relaxed);
+        let answer = tokio::select! {
+            biased;
+            answer = call(connection.client.clone()) => answer,
+            () = connection.given_up.cancelled() => Err(RpcError::Shutdown),
+        };
+        let answer = match answer {
             Ok(value) => {
+                connection.answers.fetch_add(1, Ordering::Relaxed);
                 self.unanswered.store(0, Ordering::Relaxed);
                 Ok(value)
             }
             Err(RpcError::Server(error)) if error.kind == PANICKED => {
+                connection.answers.fetch_add(1, Ordering::Relaxed);
                 Err(CallError::Panicked { panic: error.detail })
             }
             Err(error) => {
                 let late = matches!(error, RpcError::DeadlineExceeded);
                 if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.max_unanswered {
                     self.discard(number).await;
+                }
+                // A shard may be at something long that holds up the rest, and would have to begin anew.
+                let is_silent = connection.answers.load(Ordering::Relaxed) == answers;
+                if late && is_silent && self.max_unanswered == 1 {
+                    connection.given_up.cancel();
                 }
                 Err(CallError::Lost(error))
             }
@@ -166,21 +189,23 @@ impl<C: Clone> Reconnecting<C> {
     }
 
     /// Who waits while another one dials in vain fails with it: each would wait longer than the one before.
-    async fn connected(&self) -> (usize, Result<C, HelloError>) {
+    async fn connected(&self) -> (usize, Result<Arc<Connection<C>>, HelloError>) {
         let failures = self.failures.load(Ordering::Relaxed);
         let mut current = self.current.lock().await;
         let number = current.number;
-        if let Some(client) = &current.client {
-            return (number, Ok(client.clone()));
+        if let Some(connection) = &current.connection {
+            return (number, Ok(connection.clone()));
         }
         if self.failures.load(Ordering::Relaxed) != failures
             && let Some(failure) = &current.failure
         {
             return (number, Err(failure.again()));
         }
-        let dialed = (self.dial)(number).await;
+        let dialed = (self.dial)(number).await.map(|client| {
+            Arc::new(Connection { client, answers: AtomicU64::default(), given_up: CancellationToken::new() })
+        });
         match &dialed {
-            Ok(client) => current.client = Some(client.clone()),
+            Ok(connection) => current.connection = Some(connection.clone()),
             Err(error) => {
                 current.number += 1;
                 current.failure = Some(error.again());
@@ -192,7 +217,7 @@ impl<C: Clone> Reconnecting<C> {
 
     /// Drops the present connection.
     pub(super) async fn discard_current(&self) {
-        self.discard_if(|current| current.client.is_some()).await;
+        self.discard_if(|current| current.connection.is_some()).await;
     }
 
     /// Drops connection `number`, unless another has replaced it.
@@ -203,7 +228,7 @@ impl<C: Clone> Reconnecting<C> {
     async fn discard_if(&self, wanted: impl FnOnce(&Current<C>) -> bool) {
         let mut current = self.current.lock().await;
         if wanted(&current) {
-            *current = Current { number: current.number + 1, client: None, failure: None };
+            *current = Current { number: current.number + 1, connection: None, failure: None };
             self.unanswered.store(0, Ordering::Relaxed);
         }
     }
@@ -225,6 +250,8 @@ pub fn within(limit: Duration) -> tarpc::context::Context {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     async fn same(number: usize) -> Result<usize, RpcError> {
@@ -239,6 +266,43 @@ mod tests {
         assert_eq!(link.call(same).await.unwrap(), 1);
         link.discard(0).await;
         assert_eq!(link.call(same).await.unwrap(), 1);
+    }
+
+    /// Makes a call whose answer does not come, while another waits; after an answer to a third, if `speaks`. Says what became of that other
+    /// one so far.
+    async fn beside_a_late_call(link: Reconnecting<usize>, speaks: bool) -> Option<Result<usize, CallError>> {
+        let mut waits = std::pin::pin!(link.call(|_| std::future::pending()));
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+        let late = link.call(async |_| {
+            if speaks {
+                assert_eq!(link.call(same).await.unwrap(), 0);
+            }
+            Err::<usize, _>(RpcError::DeadlineExceeded)
+        });
+        assert!(late.await.is_err());
+        waits.now_or_never()
+    }
+
+    #[tokio::test]
+    async fn what_waits_on_a_connection_that_was_silent_ends_with_the_call_that_shows_it_where_another_may_be_asked() {
+        let link = || Reconnecting::numbered(|number| async move { Ok(number) });
+        let several = || link().lost_after_one_timeout();
+        let ended = beside_a_late_call(several(), false).await.expect("it ends at once");
+        assert!(matches!(ended, Err(CallError::Lost(RpcError::Shutdown))), "it may have been carried out");
+        assert!(beside_a_late_call(several(), true).await.is_none(), "the other end lives");
+        assert!(beside_a_late_call(link(), false).await.is_none(), "nobody else could be asked");
+    }
+
+    #[tokio::test]
+    async fn what_waits_where_an_engine_was_left_that_answers_goes_on() {
+        let link = Reconnecting::numbered(|number| async move { Ok(number) }).lost_after_one_timeout();
+        let (answer, gate) = tokio::sync::oneshot::channel();
+        let mut waits = std::pin::pin!(link.call(async |number| Ok((number, gate.await.unwrap()))));
+        assert!(futures::poll!(waits.as_mut()).is_pending());
+        link.discard(0).await;
+        assert_eq!(link.call(same).await.unwrap(), 1);
+        answer.send("done").unwrap();
+        assert_eq!(waits.await.unwrap(), (0, "done"));
     }
 
     #[tokio::test]
