@@ -52,6 +52,7 @@ mod stop;
 mod store;
 mod training_slots;
 mod two_engines;
+mod unmounted;
 mod unreached;
 mod watching;
 

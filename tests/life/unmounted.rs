@@ -1,0 +1,33 @@
+//! A shard that is started before its disk is mounted: on an empty folder, and then on its own.
+
+use std::{collections::BTreeMap, fs};
+
+use crate::{
+    cluster::{Cluster, number},
+    jobs::{check_exact, counting, submit},
+};
+
+const SAMPLES: u64 = 4_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_a_shard_that_came_back_before_its_disk_was_mounted() {
+    let mut cluster = Cluster::start_with(2, 2, "--step-ms 5 --slowdown 1", "").await;
+    let job = submit(&cluster, counting("unmounted", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    let (folder, disk) = (cluster.shard_folder(1), cluster.dir.path().join("disk"));
+    let waits = |s: &BTreeMap<String, String>| s["waiting_for"].contains("is its disk mounted?");
+    cluster.restart_shard(1, || fs::rename(&folder, &disk).unwrap());
+    cluster.until(&job, waits).await;
+    // The next engine knows it, and so does a process that is started again on the empty folder.
+    cluster.kill_engine();
+    cluster.restart_shard(1, || {});
+    cluster.start_engine();
+    cluster.until(&job, waits).await;
+    cluster.restart_shard(1, || {
+        fs::remove_dir_all(&folder).unwrap();
+        fs::rename(&disk, &folder).unwrap();
+    });
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, SAMPLES);
+    assert_eq!(number(&summary, "generation"), 1, "{summary:?}");
+}
