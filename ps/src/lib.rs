@@ -13,6 +13,7 @@
 //! - [`wire`]: frames of the tensor connection, as pure functions.
 //! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
 //! - [`checkpoint_file`]: a checkpoint as one file, for another job or people.
+//! - [`checkpoint_parts`]: checkpoints on the disks of shards, read without these.
 //! - [`client`]: what workers hold; reconnects and resumes.
 //!
 //! Absent on purpose: ONNX, Redis, and every decision about who should push or wait.
@@ -21,6 +22,7 @@
 compile_error!("tensors travel as the memory of little-endian f32; a big-endian machine would need a copy");
 
 pub mod checkpoint_file;
+pub mod checkpoint_parts;
 pub mod client;
 pub mod codec;
 mod error;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use syncline_scheduler::spec::Layout;
 
 /// The JSON of a header: what the file is about, in the order of its names, then the tensors in theirs. Fails where their places do
 /// not follow each other, in words.
@@ -20,9 +21,27 @@ pub(crate) fn tensor_header(
     Ok(format!("{{\"__metadata__\":{about}{separator}{rest}").into_bytes())
 }
 
+/// The first bytes of a file that goes on with the flat array as it lies: names, shapes and places in the order of the layout, padded
+/// to eight bytes.
+pub(crate) fn weights_header(about: &BTreeMap<&str, String>, layout: &Layout) -> Result<Vec<u8>, String> {
+    let tensors = layout.ranges().map(|(parameter, range)| {
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: parameter.shape.iter().map(|&d| d as usize).collect(),
+            data_offsets: (range.start as usize * 4, range.end as usize * 4),
+        };
+        (parameter.name.clone(), info)
+    });
+    let mut json = tensor_header(about, tensors.collect())?;
+    json.resize(json.len().next_multiple_of(8), b' ');
+    let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+    bytes.append(&mut json);
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
-    use safetensors::{SafeTensors, tensor::Dtype};
+    use safetensors::SafeTensors;
 
     use super::*;
 

@@ -33,8 +33,8 @@ pub fn write_checkpoint_file(
     let (mut at, count) = (0, parts.len() as u64);
     for bytes in parts {
         let bytes = bytes?;
-        let part = CheckpointPart::read(&bytes)?;
-        if part.job() != &resume.job || part.number() != resume.checkpoint || part.start() != at {
+        let part = CheckpointPart::read(&bytes[..])?;
+        if part.job() != &resume.job || part.number() != resume.checkpoint || part.range().start != at {
             return Err(damaged("it is no part of this checkpoint"));
         }
         let (about, sections) = match &mut about {
@@ -65,7 +65,7 @@ pub fn write_checkpoint_file(
 
 /// What the first part says, and where the numbers will lie: room for the head is left before them.
 fn begin(
-    part: &CheckpointPart<'_>,
+    part: &CheckpointPart<&[u8]>,
     resume: &ResumeSpec,
     parts: u64,
 ) -> io::Result<(CheckpointAbout, Sections)> {
@@ -83,7 +83,7 @@ fn begin(
 
 /// Writes the numbers of a part whose first element is `at`; returns where the next one begins.
 fn write_part(
-    mut part: CheckpointPart<'_>,
+    mut part: CheckpointPart<&[u8]>,
     mut at: u64,
     (about, sections): (&mut CheckpointAbout, &Sections),
     hashers: &mut [Hasher; 3],

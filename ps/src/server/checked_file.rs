@@ -27,7 +27,7 @@ pub(super) fn write_checked(
 }
 
 /// Reads what [`write_checked`] wrote. Bytes that are left over, or another digest, are invalid data.
-pub(super) fn read_checked<T>(
+pub(crate) fn read_checked<T>(
     path: &Path,
     read: impl FnOnce(&mut CheckedReader) -> io::Result<T>,
 ) -> io::Result<T> {
@@ -75,7 +75,7 @@ impl Write for PendingFileWriter<'_> {
 }
 
 /// Reads and hashes what was read.
-pub(super) struct CheckedReader {
+pub(crate) struct CheckedReader {
     from: io::Take<BufReader<File>>,
     hasher: blake3::Hasher,
 }

@@ -43,7 +43,7 @@ fn folder_of(shared: &Shared, run: &RunId) -> PathBuf {
 }
 
 /// The name of a folder of one job, of its checkpoints or its snapshots.
-pub(super) fn folder_name(run: &RunId) -> String {
+pub(crate) fn folder_name(run: &RunId) -> String {
     format!("{}-{:08x}", run.job, run.generation.nonce())
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run_of_folder(name: &str) -> Option<RunId> {
 }
 
 /// The number of the checkpoint in a file of this name.
-fn number_of_file(path: &Path) -> Option<u64> {
+pub(crate) fn number_of_file(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let number = name.strip_suffix(ENDING)?.strip_suffix('.')?.parse().ok()?;
     // `+7` and `007` are numbers, and not names of ours.

@@ -73,6 +73,10 @@ use self::{
     saves::Saves,
     shared::Shared,
 };
+pub(crate) use self::{
+    checked_file::read_checked,
+    checkpoints::{folder_name, number_of_file},
+};
 use crate::{
     PsError,
     shard::{JobShard, lock},

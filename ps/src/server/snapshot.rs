@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path, thread, time::Duration};
 
-use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_rpc::{JobFolders, ShardFault, ShardPosition, SnapshotFile};
 use syncline_scheduler::{
     ids::{Incarnation, Name, RunId},
@@ -26,7 +25,7 @@ use crate::{
     client::{Link, LinkError, unexpected_reply},
     codec::Codec,
     shard::{JobShard, ReadCondition},
-    tensor_header::tensor_header,
+    tensor_header::weights_header,
     wire::{Digest, Reply, Request, SessionKey},
 };
 
@@ -181,26 +180,15 @@ fn append_latest(shard: &JobShard, file: &mut PendingFile) -> Result<(), ShardFa
     Ok(())
 }
 
-/// The file's first bytes: names, shapes and offsets in layout order, padded to eight bytes.
 fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
     let about = BTreeMap::from([
         ("job", shard.job().to_string()),
         ("generation", shard.run().generation.0.to_string()),
         ("version", version.to_string()),
     ]);
-    let info = |range: ElementRange, shape: &[u64]| TensorInfo {
-        dtype: Dtype::F32,
-        shape: shape.iter().map(|&d| d as usize).collect(),
-        data_offsets: (range.start as usize * 4, range.end as usize * 4),
-    };
-    let tensors = shard.layout().ranges().map(|(p, range)| (p.name.clone(), info(range, &p.shape))).collect();
     let invalid =
         |e: String| ShardFault::Invalid { what: format!("no safetensors header for this layout: {e}") };
-    let mut json = tensor_header(&about, tensors).map_err(invalid)?;
-    json.resize(json.len().next_multiple_of(8), b' ');
-    let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
-    bytes.append(&mut json);
-    Ok(bytes)
+    weights_header(&about, shard.layout()).map_err(invalid)
 }
 
 /// Streams another shard's part into the file.

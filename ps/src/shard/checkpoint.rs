@@ -217,22 +217,31 @@ pub(super) fn check_chunks(
 }
 
 /// What one shard has written of a checkpoint, read by somebody who is no shard.
-pub(crate) struct CheckpointPart<'a> {
+pub(crate) struct CheckpointPart<R> {
     head: CheckpointHead,
     chunks: std::vec::IntoIter<ChunkHeader>,
-    numbers: &'a [u8],
+    numbers: R,
 }
 
-impl<'a> CheckpointPart<'a> {
-    /// Reads the head of what [`CheckpointCopy::write`] wrote.
-    pub(crate) fn read(mut bytes: &'a [u8]) -> io::Result<Self> {
-        let mut head: CheckpointHead = read_head(&mut bytes, MAGIC, "checkpoint")?;
+impl<R: Read> CheckpointPart<R> {
+    /// Reads the head of what [`CheckpointCopy::write`] wrote, which has to make sense.
+    pub(crate) fn read(mut from: R) -> io::Result<Self> {
+        let mut head: CheckpointHead = read_head(&mut from, MAGIC, "checkpoint")?;
+        let CheckpointHead { start, end, .. } = head;
+        if start > end || head.layout.elements().is_none_or(|elements| elements < end) {
+            return Err(damaged("it is no part of its model"));
+        }
+        check_chunks(&head.chunks, &head.layout, ElementRange { start, end }, &head.optimizer)?;
         let chunks = std::mem::take(&mut head.chunks).into_iter();
-        Ok(Self { head, chunks, numbers: bytes })
+        Ok(Self { head, chunks, numbers: from })
     }
 
     pub(crate) fn job(&self) -> &JobId {
         &self.head.job
+    }
+
+    pub(crate) fn nonce(&self) -> u32 {
+        self.head.nonce
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -247,9 +256,9 @@ impl<'a> CheckpointPart<'a> {
         &self.head.layout
     }
 
-    /// Where its first parameter lies in the layout.
-    pub(crate) fn start(&self) -> u64 {
-        self.head.start
+    /// Where its parameters lie in the layout.
+    pub(crate) fn range(&self) -> ElementRange {
+        ElementRange { start: self.head.start, end: self.head.end }
     }
 
     /// The next slice of the parameters.

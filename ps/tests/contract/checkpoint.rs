@@ -26,14 +26,14 @@ fn gradient(n: u64) -> Vec<f32> {
     (0..ELEMENTS).map(|i| ((i * 31 + n * 17) % 97) as f32 / 50.0 - 1.0).collect()
 }
 
-fn opened(rig: &Rig) -> String {
+pub fn opened(rig: &Rig) -> String {
     let initial = rig.blob(&gradient(0));
     rig.open(FIRST, ELEMENTS, ADAM, &initial).into_iter().for_each(|open| drop(open.unwrap()));
     initial
 }
 
 /// Pushes these gradients one after the other as a worker of a generation.
-fn push_all(rig: &Rig, generation: Generation, gradients: &[u64]) {
+pub fn push_all(rig: &Rig, generation: Generation, gradients: &[u64]) {
     let mut worker = rig.worker_of(generation, 1, ELEMENTS);
     // What an encoding keeps back is the worker's, and in no checkpoint.
     worker.compress_pushes(Codec::Plain, ELEMENTS);
@@ -42,13 +42,13 @@ fn push_all(rig: &Rig, generation: Generation, gradients: &[u64]) {
     }
 }
 
-fn values(rig: &Rig, generation: Generation) -> Vec<f32> {
+pub fn values(rig: &Rig, generation: Generation) -> Vec<f32> {
     let mut values = vec![f32::NAN; ELEMENTS as usize];
     rig.worker_of(generation, 9, ELEMENTS).pull(ReadCondition::version(0), &mut values).unwrap();
     values
 }
 
-fn keep_as(rig: &Rig, number: u64) {
+pub fn keep_as(rig: &Rig, number: u64) {
     for shard in 0..2 {
         rig.pin_checkpoint(shard, number).unwrap();
         assert!(rig.write_checkpoint(shard, number).unwrap() > 3 * ELEMENTS / 2 * 4);
@@ -56,7 +56,7 @@ fn keep_as(rig: &Rig, number: u64) {
 }
 
 /// Every shard loses what it has in memory.
-fn crash(rig: &mut Rig) {
+pub fn crash(rig: &mut Rig) {
     let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
     std::mem::take(&mut rig.shards).into_iter().for_each(|shard| shard.stop());
     rig.start_again(&places);
@@ -68,7 +68,7 @@ fn restore(rig: &Rig, shard: u32, number: u64, initial: &str) -> Result<ShardSta
     rig.open_one(EPOCH, order)
 }
 
-fn path_of(rig: &Rig, shard: u32, number: u64) -> PathBuf {
+pub fn path_of(rig: &Rig, shard: u32, number: u64) -> PathBuf {
     rig.dir.path().join(format!("{shard}/checkpoints/digits-00000000/{number}.checkpoint"))
 }
 

@@ -2,6 +2,7 @@
 
 mod barrier;
 mod checkpoint;
+mod checkpoint_parts;
 mod clip;
 mod clocks;
 mod compression;

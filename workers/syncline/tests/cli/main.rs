@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod chaos;
+mod checkpoint_parts;
 mod checks;
 mod dashboard;
 mod data;

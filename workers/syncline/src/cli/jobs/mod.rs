@@ -2,6 +2,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod checkpoint;
+mod checkpoint_parts;
 pub(crate) mod delete;
 pub(crate) mod events;
 pub(crate) mod explain;

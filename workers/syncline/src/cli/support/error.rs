@@ -145,7 +145,7 @@ impl CliError {
                 format!("what the jobs are stands in {before}: start it with the same --redis or SYNCLINE_REDIS, or without both where it had its own; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
             }
             Self::RedisGone { dir, .. } => {
-                format!("an empty Redis would make the shards drop these jobs: mount or restore {}, or name the Redis that it was with --redis; to go on without them, move `shard-*/jobs` and `shard-*/checkpoints` beside it away", dir.display())
+                format!("an empty Redis would make the shards drop these jobs: mount or restore {}, or name the Redis that it was with --redis; where it is lost, `syncline checkpoint --from {}` has the weights of the checkpoints; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` beside it away", dir.display(), dir.parent().unwrap_or(dir).display())
             }
             Self::DamagedAddresses { path, .. } => {
                 let path = path.display();
