@@ -284,7 +284,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_on_a_connection_that_was_silent_ends_with_the_call_that_shows_it_where_another_may_be_asked() {
+    async fn what_waits_on_a_connection_that_was_silent_ends_with_the_call_that_shows_it_where_another_may_be_asked()
+     {
         let link = || Reconnecting::numbered(|number| async move { Ok(number) });
         let several = || link().lost_after_one_timeout();
         let ended = beside_a_late_call(several(), false).await.expect("it ends at once");

@@ -40,6 +40,7 @@ mod options;
 mod order_log;
 mod outbox;
 mod poll;
+mod predecessors;
 mod queue;
 mod role_log;
 mod run;

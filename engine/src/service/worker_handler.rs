@@ -7,7 +7,7 @@ use std::{
 
 use syncline_rpc::{
     Activity, EndedTasks, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello,
-    WorkerKey, WorkerService,
+    WorkerKey, WorkerService, hostname,
 };
 use syncline_scheduler::{
     core::{Input, Outcome, TaskReport, WorkerInfo},
@@ -22,7 +22,9 @@ use super::{
     arrival::Arrival,
     context::{ServiceContext, store_fault},
     lead::Lead,
+    liveness::drop_worker,
     poll::PollUpdate,
+    predecessors::{is_over, replaced},
     queue::loop_ended,
     sessions::Sessions,
 };
@@ -112,6 +114,9 @@ impl WorkerService for WorkerHandler {
             WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity }
                 .arrived();
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
+        for (gone, reason) in replaced(&lead.sessions.all(), &about, hostname().as_deref(), is_over) {
+            drop_worker(&self.context, gone, &reason);
+        }
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = RegisterReply { epoch: lead.epoch, incarnation, silence_ms };
         lead.sessions.register(registered.key(), about.clone());

@@ -9,7 +9,10 @@ use std::{
     process::Command,
 };
 
-use crate::rig::{Killed, Up, command, folder, kill, processes, runs, syncline, wait_until};
+use crate::{
+    job::write_job,
+    rig::{Killed, Up, command, folder, kill, processes, runs, syncline, wait_until},
+};
 
 const SMALL: &[&str] = &["--workers", "2", "--shards", "2"];
 
@@ -207,6 +210,32 @@ fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
         assert_eq!(doctor.out.matches(part).count(), 1, "{part}: {doctor:#?}");
     }
     assert_eq!(token, fs::read_to_string(dir.path().join("token")).unwrap());
+}
+
+#[test]
+fn a_job_does_not_wait_for_workers_that_were_killed_with_their_engine() {
+    let dir = folder();
+    let mut first = Up::start(&dir, &[SMALL, &["--step-ms", "20"]].concat());
+    write_job(dir.path(), 100_000);
+    let (file, state_dir) = (dir.path().join("points.toml"), dir.path().to_str().unwrap().to_owned());
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", &state_dir]].concat());
+    at(&["submit", file.to_str().unwrap()]).ok();
+    wait_until("it trains", || {
+        at(&["status", "points", "--json"]).ok().json()["job"]["iterations_done"].as_u64() > Some(0)
+    });
+    // Whoever starts them again stands still, and nobody takes leave.
+    kill("STOP", first.pid());
+    let all = processes(dir.path());
+    let is_killed = |name: &str| name == "engine" || name.starts_with("worker-");
+    all.iter().filter(|(name, _)| is_killed(name)).for_each(|(_, pid)| kill("KILL", *pid));
+    kill("KILL", first.pid());
+    first.wait();
+    wait_until("all children have ended", || all.iter().all(|(_, pid)| !runs(*pid)));
+    let _second = Up::start(&dir, SMALL);
+    wait_until("the worker of before is given up", || {
+        let events = at(&["events", "points"]).ok().out;
+        events.lines().any(|event| event.contains("has ended, and worker-0 is process"))
+    });
 }
 
 #[test]
