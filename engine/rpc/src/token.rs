@@ -3,15 +3,20 @@
 use std::{
     fmt, fs,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
     str::FromStr,
+    sync::Once,
 };
 
 use rand::Rng;
 use subtle::ConstantTimeEq;
+use tracing::warn;
 
 use super::folder;
+
+/// The bit of a file's mode.
+const READABLE_BY_ALL: u32 = 0o004;
 
 /// 256 random bits, kept in a file that only its owner may read. Never printed.
 #[derive(Clone)]
@@ -49,24 +54,27 @@ impl Token {
     ///
     /// # Errors
     /// What the system says; E120 as its cause if the file holds no token, E129 if somebody else may have put it there: the
-    /// cluster would be theirs.
+    /// cluster would be theirs. That everybody may read it is in the log, once.
     pub fn load(path: &Path) -> io::Result<Self> {
         folder::check_ours(path)?;
-        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+        let token = fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)?;
+        if fs::metadata(path)?.mode() & READABLE_BY_ALL != 0 {
+            static WARNED: Once = Once::new();
+            let mended_by = format!("chmod 600 {}", path.display());
+            WARNED.call_once(|| warn!(mended_by, "every user of this machine may read the token file"));
+        }
+        Ok(token)
     }
 
     /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
-    /// all; an empty one, which an earlier release left where the disk was full, counts as none.
-    /// One that somebody else may have put there is refused, [`folder::NotOurs`].
+    /// all. An empty one is refused like any other that holds no token: whoever has a copy of what stood there would be locked out.
     ///
     /// # Errors
-    /// What reading and writing the file meet; E129 as its cause if somebody else may have put it there.
+    /// As [`Token::load`], and what writing the file meets.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
-        if path.exists() {
-            folder::check_ours(path)?;
-        }
-        if !is_empty_or_missing(path)? {
-            return Self::load(path);
+        match Self::load(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            there => return there,
         }
         let token = Self::generate();
         let unfinished = path.with_added_extension(format!("{:016x}.new", rand::random::<u64>()));
@@ -117,19 +125,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn is_empty_or_missing(path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(there) => Ok(there.is_file() && there.len() == 0),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(e),
-    }
-}
-
-/// Gives a file its name, which nobody else must have taken for a file with something in it.
+/// Gives a file its name, which nobody else must have taken.
 fn place(unfinished: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(unfinished, path) {
-        // It is empty, or the file system has no such links.
-        Err(_) if is_empty_or_missing(path)? => fs::rename(unfinished, path),
+        // The file system has no such links.
+        Err(_) if !path.try_exists()? => fs::rename(unfinished, path),
         placed => placed,
     }
 }
@@ -173,12 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_counts_as_none_and_nothing_unfinished_is_left() {
+    fn a_file_that_is_there_is_not_replaced_and_nothing_unfinished_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         fs::write(&path, "").unwrap();
+        let refused = Token::load_or_create(&path).unwrap_err();
+        assert!(refused.to_string().contains("[E120]") && fs::read(&path).unwrap().is_empty(), "{refused}");
+        fs::remove_file(&path).unwrap();
         let made = Token::load_or_create(&path).unwrap();
-        assert!(made.matches(&Token::load(&path).unwrap()));
         let unfinished = dir.path().join("unfinished");
         Token::generate().write(&unfinished).unwrap();
         assert_eq!(place(&unfinished, &path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);

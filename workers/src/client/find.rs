@@ -79,7 +79,8 @@ impl FindError {
             }
             Self::TokenFile { .. } => {
                 "name the file that `syncline up` printed, with --token-file or SYNCLINE_TOKEN_FILE; it holds 64 hexadecimal digits, and belongs to you or \
-                 root alone (`chmod 600`)"
+                 root alone (`chmod 600`). Where it was emptied, copy it from a machine that has it, or remove it: the next start makes another one, which all \
+                 machines need"
             }
             Self::NoCluster { .. } => {
                 "start one with `syncline up`, or name one: with --engine and --token-file, or with --state-dir, or with SYNCLINE_ENGINE, \

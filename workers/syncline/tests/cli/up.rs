@@ -239,6 +239,24 @@ fn a_job_does_not_wait_for_workers_that_were_killed_with_their_engine() {
 }
 
 #[test]
+fn a_token_file_that_everybody_may_read_is_warned_of_and_an_empty_one_stays_as_it_is() {
+    let (dir, token) = (folder(), "0123456789abcdef".repeat(4));
+    let file = dir.path().join("secret");
+    fs::write(&file, &token).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let up = Up::start(&dir, &[SMALL, &["--token-file", file.to_str().unwrap()]].concat());
+    let mended_by = format!("chmod 600 {}", file.display());
+    assert_eq!(up.said().matches(&mended_by).count(), 1, "{}", up.said());
+    assert!(!up.said().contains(&token));
+    drop(up);
+    let empty = dir.path().join("token");
+    fs::write(&empty, "").unwrap();
+    let refused = syncline(&["up", "--state-dir", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert!(refused.refused(2, "E505").err.contains("copy it from a machine that has it"));
+    assert_eq!(fs::read_to_string(empty).unwrap(), "");
+}
+
+#[test]
 fn a_dead_child_is_started_again() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);
