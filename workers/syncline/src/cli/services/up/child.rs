@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs, io,
     net::SocketAddr,
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     child_log::{TAIL_LINES, open_log},
+    oom_kills::OomKills,
     process::Process,
     say,
 };
@@ -153,10 +154,13 @@ async fn supervise(
         let since = Instant::now();
         let mut from = 0;
         let (status, exit) = match program.spawn(&mut from) {
-            Ok(child) => match program.run_until_end(child, &events, &mut stop).await {
-                Some(status) => (status.to_string(), Exit::of_child(status.code())),
-                None => return,
-            },
+            Ok(child) => {
+                let oom_kills = child.id().and_then(OomKills::of);
+                match program.run_until_end(child, &events, &mut stop).await {
+                    Some(status) => (in_words(status, oom_kills), Exit::of_child(status.code())),
+                    None => return,
+                }
+            }
             Err(error) => (format!("a failed start of `{}`: {error}", program.bin.display()), Exit::Usage),
         };
         if since.elapsed() > STABLE_AFTER {
@@ -170,6 +174,16 @@ async fn supervise(
             () = sleep(pause) => pause = (pause * 2).min(program.longest_pause),
             () = stop_requested(&mut stop) => return,
         }
+    }
+}
+
+/// How a child ended, with the signal if one ended it.
+fn in_words(status: ExitStatus, oom_kills: Option<OomKills>) -> String {
+    match status.signal() == Some(libc::SIGKILL) && oom_kills.is_some_and(|kills| kills.rose()) {
+        true => format!(
+            "{status}, as it seems by the kernel's OOM killer, which has killed in its cgroup since it began"
+        ),
+        false => status.to_string(),
     }
 }
 

@@ -9,6 +9,7 @@ mod child;
 mod child_log;
 mod children;
 mod native;
+mod oom_kills;
 mod process;
 mod programs;
 mod readiness;
