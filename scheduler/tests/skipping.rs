@@ -89,3 +89,29 @@ fn whoever_is_canceled_because_another_failed_the_job_is_told_with_the_failure()
     assert_eq!(reason(&core, 1), "the job failed before it could end: [E440] task 0: no disk");
     assert_eq!(view(&core, 1).code, Some(FaultCode::new("E440")));
 }
+
+#[test]
+fn a_code_that_a_worker_put_in_front_of_its_words_is_told_once_wherever_they_are_repeated() {
+    let code = FaultCode::new("E443");
+    let late = "[E443] f ran longer than 5 ms";
+    let core = |on_failure, behind: &[NewTask]| {
+        let mut core = core_of(on_failure, [&[new_task(0)], behind].concat());
+        let failure = Failure { cause: FailureCause::Function, code, reason: late.into() };
+        core.handle(3, tasks_ended(WORKER, &id(), 1, vec![task_end(0, 1, Outcome::Failed(failure))]))
+            .unwrap();
+        core
+    };
+    let takes = NewTask { args: vec![Arg::Output(TaskRef::New(0))], ..new_task(0) };
+    let skipped = core(OnFailure::SkipDependents, &[takes]);
+    let ended = core(OnFailure::FailJob, &[new_task(0)]);
+    let reasons = [reason(&skipped, 0), reason(&skipped, 1), reason(&ended, 0), reason(&ended, 1)];
+    assert_eq!(
+        reasons,
+        [
+            format!("it failed: {late}"),
+            format!("it needs task 0, which is failed: {late}"),
+            format!("it failed: {late}"),
+            format!("the job failed before it could end: task 0: {late}"),
+        ]
+    );
+}

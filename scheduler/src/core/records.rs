@@ -60,7 +60,7 @@ impl Phase {
                 format!("the job was canceled before it could end: {reason}")
             }
             (Self::Failed { code, reason }, _) => {
-                format!("the job failed before it could end: [{code}] {reason}")
+                format!("the job failed before it could end: {}", code.in_front_of(reason))
             }
             _ => "the job ended before it could".to_owned(),
         }
