@@ -12,5 +12,6 @@ pub mod predict;
 pub mod samples;
 pub mod sim;
 pub mod spec;
+pub mod suggestion;
 pub mod sync;
 pub mod tasks;

@@ -97,6 +97,24 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
 }
 
 #[test]
+fn a_function_that_nobody_has_is_told_with_the_one_that_was_probably_meant() {
+    let reason_of = |name: &str| {
+        let mut core = Core::new(1);
+        let named = |name: &str| FunctionId { name: name.parse().unwrap(), signature: 1 };
+        let functions = ["image.resize", "image.rotate"].map(named).into();
+        let capacity = Capacity { slots: 1, functions, ..Capacity::default() };
+        let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+        core.handle(2, Input::WorkerJoined { worker: Incarnation(101), about }).unwrap();
+        let class = TaskClass { work: Work::Call(named(name)), ..class(of(0, 0)) };
+        submit(&mut core, vec![class], vec![task(0, &[])]);
+        reason(&core, 0)
+    };
+    let nobody = "none of the 1 workers that run tasks has the function";
+    assert_eq!(reason_of("image.rezise"), format!("{nobody} `image.rezise`; did you mean `image.resize`?"));
+    assert_eq!(reason_of("count"), format!("{nobody} `count`"));
+}
+
+#[test]
 fn a_task_that_may_wait_for_the_slot_of_a_function_that_does_not_stop_says_so() {
     let mut core = Core::new(1);
     join(&mut core, 101, 1, of(4, 0));

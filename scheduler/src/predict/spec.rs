@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::suggestion::did_you_mean;
+
 /// A predictor with its settings; text form `last`, `ema:ALPHA`, `mean:K`, `median:K` or `narx`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -33,10 +35,14 @@ pub enum PredictorSpec {
 /// Longest memory of `mean` and `median`: it is stored with the worker at each report.
 const MAX_COUNT: u32 = 1024;
 
+/// The word in front of their settings.
+const NAMES: [&str; 5] = ["last", "ema", "mean", "median", "narx"];
+
 /// Why a text names no predictor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[E004] `{0}` is not a predictor: expected last, ema:ALPHA with 0 < ALPHA <= 1, mean:K or median:K with K from 1 to {MAX_COUNT}, or narx"
+    "[E004] `{0}` is not a predictor: expected last, ema:ALPHA with 0 < ALPHA <= 1, mean:K or median:K with K from 1 to {MAX_COUNT}, or narx{meant}",
+    meant = did_you_mean(.0.split(':').next().unwrap_or_default(), NAMES)
 )]
 pub struct InvalidPredictor(pub String);
 

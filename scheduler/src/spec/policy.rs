@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::policy_text::{Options, PolicySyntaxError};
 use crate::{
     predict::PredictorSpec,
+    suggestion::did_you_mean,
     sync::search::{Algorithm, Slack},
 };
 
@@ -297,9 +298,11 @@ impl PolicySpec {
                 momentum: o.number("momentum", 0.0..=0.999_999)?.unwrap_or(0.9) as f32,
             },
             "auto" => PolicyRule::Auto(elastic(&mut o)?, balance(&mut o)?),
-            _ => {
+            unknown => {
                 let forms: Vec<&str> = POLICIES.iter().map(|(form, _)| *form).collect();
-                return Err(PolicySyntaxError(format!("expected one of {}", forms.join(", "))));
+                let names = forms.iter().filter_map(|form| form.split([':', '[']).next());
+                let meant = did_you_mean(unknown, names);
+                return Err(PolicySyntaxError(format!("expected one of {}{meant}", forms.join(", "))));
             }
         };
         let predictor = o.parsed::<PredictorSpec>("predictor")?.unwrap_or_default();
@@ -399,6 +402,8 @@ mod tests {
         let cases = [
             ("",                          "expected one of"),
             ("BSP",                       "expected one of"),
+            ("bps",                       "auto[:R]; did you mean `bsp`?"),
+            ("elasticbsp:15",             "auto[:R]; did you mean `elastic-bsp`?"),
             ("bsp:1",                     "`1` is one argument too many"),
             ("ssp",                       "S is missing, as in `ssp:3`"),
             ("dssp",                      "L is missing, as in `dssp:3:15`"),
@@ -409,10 +414,14 @@ mod tests {
             ("elastic-bsp:0",             "R = 0, expected a whole number from 1 to 10000"),
             ("elastic-bsp:15+early=x",    "early: [E561] `x`"),
             ("elastic-bsp:15+search=zipline+early=0.1", "`early` goes with the default search alone"),
-            ("elastic-bsp:15+earli=0.1",  "no option `earli`"),
+            ("elastic-bsp:15+earli=0.1",  "no option `earli`; did you mean `early`?"),
+            ("lb-bsp+predicter=last",     "no option `predicter`; did you mean `predictor`?"),
+            ("elastic-bsp+search=zip-line",      "full-grid-scan; did you mean `zipline`?"),
+            ("bsp+predictor=medain:4",    "or narx; did you mean `median`?"),
             ("elastic-bsp+early",         "`early` is no option: expected key=value"),
             ("elastic-bsp+predictor=ema", "predictor"),
             ("lb-bsp+rule=best",          "rule = best, expected proportional, curve or step"),
+            ("lb-bsp+rule=curves",        "curve or step; did you mean `curve`?"),
             ("lb-bsp+min=8+max=4",        "max = 4"),
             ("local-sgd:0",               "H = 0"),
             ("diloco:8+momentum=1",       "momentum = 1"),

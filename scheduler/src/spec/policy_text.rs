@@ -2,6 +2,8 @@
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
+use crate::suggestion::did_you_mean;
+
 /// What is wrong with a text, in words.
 pub(super) struct PolicySyntaxError(pub String);
 
@@ -11,6 +13,8 @@ pub(super) struct Options<'a> {
     /// Arguments that are left, the first one last.
     arguments: Vec<&'a str>,
     pairs: Vec<(&'a str, &'a str)>,
+    /// Keys that were asked for.
+    known: Vec<&'static str>,
 }
 
 impl<'a> Options<'a> {
@@ -26,7 +30,7 @@ impl<'a> Options<'a> {
                     .ok_or_else(|| PolicySyntaxError(format!("`{p}` is no option: expected key=value")))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { name, arguments, pairs })
+        Ok(Self { name, arguments, pairs, known: Vec::new() })
     }
 
     pub(super) fn name(&self) -> &'a str {
@@ -61,7 +65,8 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn take(&mut self, key: &str) -> Option<&'a str> {
+    fn take(&mut self, key: &'static str) -> Option<&'a str> {
+        self.known.push(key);
         let at = self.pairs.iter().position(|(k, _)| *k == key)?;
         Some(self.pairs.remove(at).1)
     }
@@ -69,7 +74,7 @@ impl<'a> Options<'a> {
     /// A number.
     pub(super) fn number(
         &mut self,
-        key: &str,
+        key: &'static str,
         range: RangeInclusive<f64>,
     ) -> Result<Option<f64>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
@@ -86,7 +91,7 @@ impl<'a> Options<'a> {
     /// One of a few words.
     pub(super) fn choice<T: Copy>(
         &mut self,
-        key: &str,
+        key: &'static str,
         words: &[(&str, T)],
     ) -> Result<Option<T>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
@@ -95,13 +100,14 @@ impl<'a> Options<'a> {
         }
         let (last, others) = words.split_last().map_or(("", &words[..0]), |(l, o)| (l.0, o));
         let others: Vec<&str> = others.iter().map(|(word, _)| *word).collect();
-        Err(PolicySyntaxError(format!("{key} = {text}, expected {} or {last}", others.join(", "))))
+        let meant = did_you_mean(text, words.iter().map(|(word, _)| *word));
+        Err(PolicySyntaxError(format!("{key} = {text}, expected {} or {last}{meant}", others.join(", "))))
     }
 
     /// Anything that reads itself.
     pub(super) fn parsed<T: FromStr<Err: Display>>(
         &mut self,
-        key: &str,
+        key: &'static str,
     ) -> Result<Option<T>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|e: T::Err| PolicySyntaxError(format!("{key}: {e}")))
@@ -113,7 +119,10 @@ impl<'a> Options<'a> {
             return Err(PolicySyntaxError(format!("`{argument}` is one argument too many")));
         }
         match self.pairs.first() {
-            Some((key, _)) => Err(PolicySyntaxError(format!("{} has no option `{key}`", self.name))),
+            Some((key, _)) => {
+                let meant = did_you_mean(key, self.known);
+                Err(PolicySyntaxError(format!("{} has no option `{key}`{meant}", self.name)))
+            }
             None => Ok(()),
         }
     }

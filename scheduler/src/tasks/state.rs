@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::suggestion::did_you_mean;
+
 /// Life of one task. In Redis each is one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,7 +99,8 @@ impl fmt::Display for TaskState {
 /// A text that is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[E005] `{0}` is no state of a task: use waiting, ready, backoff, leased, training, continued, done, failed, skipped or canceled"
+    "[E005] `{0}` is no state of a task: use waiting, ready, backoff, leased, training, continued, done, failed, skipped or canceled{meant}",
+    meant = did_you_mean(.0, TaskState::ALL.map(TaskState::word))
 )]
 pub struct InvalidState(pub String);
 
@@ -134,5 +137,7 @@ mod tests {
         }
         assert_eq!(TaskState::from_letter(b'?'), None);
         assert!("gone".parse::<TaskState>().is_err());
+        let refused = "cancelled".parse::<TaskState>().unwrap_err().to_string();
+        assert!(refused.ends_with("or canceled; did you mean `canceled`?"), "{refused}");
     }
 }

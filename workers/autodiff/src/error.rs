@@ -167,7 +167,7 @@ pub enum AutodiffError {
     UnknownLoss {
         /// Text that was given.
         name: String,
-        /// Names of all losses, with commas between.
+        /// Names of all losses, with commas between, and the one that was probably meant.
         known: String,
     },
     /// A setting of the loss makes no sense.

@@ -48,7 +48,7 @@ pub(super) fn unknown_pattern<'a>(pattern: &str, known: impl IntoIterator<Item =
 
 /// The known names that could be meant, best first: those that end alike (wrappers put words in front), then those that
 /// differ in a few letters.
-fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let ends_alike = |other: &str| {
         let (long, short) = if name.len() > other.len() { (name, other) } else { (other, name) };
         long.strip_suffix(short).is_some_and(|rest| rest.ends_with('.'))

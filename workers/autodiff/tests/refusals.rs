@@ -141,6 +141,8 @@ fn losses_have_names() {
         error.to_string(),
         "[E319] no loss is called `hinge`, there are softmax-cross-entropy, bce-with-logits, mse, l1, huber, output"
     );
+    let error = "softmax-crossentropy".parse::<Loss>().unwrap_err().to_string();
+    assert!(error.ends_with("huber, output; did you mean `softmax-cross-entropy`?"), "{error}");
 }
 
 /// Loss (w . x)^2 with its gradient by hand.

@@ -1,9 +1,12 @@
 //! Why no worker has a task that is ready, in words.
 
+use std::collections::BTreeSet;
+
 use super::{leasing::offered, views::NAMED_IN_A_SENTENCE};
 use crate::{
     core::{Core, WorkerInfo},
     ids::Incarnation,
+    suggestion::did_you_mean,
     tasks::{FunctionId, MemorySize, Needs},
 };
 
@@ -21,7 +24,12 @@ impl Core {
         let name = &function.name;
         match (all, named, have_it.len(), able.len()) {
             (0, ..) => "there is no worker that runs tasks".into(),
-            (_, 0, ..) => format!("none of the {all} workers that run tasks has the function `{name}`"),
+            (_, 0, ..) => {
+                let functions = self.workers.values().flat_map(|about| &about.capacity.functions);
+                let known: BTreeSet<&str> = functions.map(|function| function.name.as_str()).collect();
+                let meant = did_you_mean(name.as_str(), known);
+                format!("none of the {all} workers that run tasks has the function `{name}`{meant}")
+            }
             (_, _, 0, _) => format!(
                 "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
             ),

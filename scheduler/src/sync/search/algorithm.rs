@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::{Points, Window, grid_scan, heap_merge, narrowest_window, zipline, zipline_opt};
+use crate::suggestion::did_you_mean;
 
 /// How a window is searched. Text and serde form is its [`name`](Self::name); `leap` is another word for `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -32,7 +33,8 @@ pub enum Algorithm {
 /// Why a text names no search.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[E560] `{0}` is no search: expected default, zipline, zipline-opt, zipline-opt-bs, heap, grid-scan or full-grid-scan"
+    "[E560] `{0}` is no search: expected default, zipline, zipline-opt, zipline-opt-bs, heap, grid-scan or full-grid-scan{meant}",
+    meant = did_you_mean(.0, Algorithm::ALL.map(Algorithm::name))
 )]
 pub struct InvalidAlgorithm(pub String);
 

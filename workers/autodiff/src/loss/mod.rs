@@ -27,6 +27,7 @@ use syncline_onnx::{Dim, ElementType, TensorType};
 
 use super::emitter::Emitter;
 use super::error::AutodiffError;
+use super::param_list::near;
 
 pub use class_weights::ClassWeights;
 pub use options::LossOptions;
@@ -89,9 +90,11 @@ impl FromStr for Loss {
         if name == "cross-entropy" {
             return Ok(Self::SoftmaxCrossEntropy);
         }
-        Self::ALL.into_iter().find(|loss| loss.name() == name).ok_or_else(|| AutodiffError::UnknownLoss {
-            name: name.to_owned(),
-            known: Self::ALL.map(Self::name).join(", "),
+        Self::ALL.into_iter().find(|loss| loss.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name);
+            let meant = near(name, &known).first().map(|near| format!("; did you mean `{near}`?"));
+            let known = known.join(", ") + &meant.unwrap_or_default();
+            AutodiffError::UnknownLoss { name: name.to_owned(), known }
         })
     }
 }
