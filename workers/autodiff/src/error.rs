@@ -5,6 +5,7 @@ use syncline_onnx::{CompileError, ElementType, OnnxError};
 use crate::{
     catalogue::way_around,
     forward::{HOLDS_NAN, OTHER_FLOAT},
+    loss::Loss,
 };
 
 /// Why no training graph could be made. Codes are stable.
@@ -66,6 +67,10 @@ pub enum AutodiffError {
         node: String,
         /// Output that the loss was asked for.
         output: String,
+        /// Operator that makes probabilities of scores, `Softmax` or `Sigmoid`.
+        squash: &'static str,
+        /// The scores before it.
+        scores: String,
     },
     /// Nothing to train.
     #[error("[E315] model has no trainable float32 weight")]
@@ -270,9 +275,18 @@ impl AutodiffError {
                 "`syncline model show` lists the outputs; where the model computes the loss itself, name the value that the loss is \
                  taken of with --output, or `output` beside the loss",
             ),
-            Self::Probabilities { .. } => Some(
-                "name the value before its Softmax as the output, or that before its Sigmoid, and bce-with-logits as the loss",
-            ),
+            Self::Probabilities { squash, scores, .. } => {
+                let loss =
+                    if *squash == "Sigmoid" { Loss::BinaryCrossEntropy } else { Loss::SoftmaxCrossEntropy };
+                let labels = match loss {
+                    Loss::SoftmaxCrossEntropy => "the number of its class",
+                    _ => "0 or 1, or one of them for each class",
+                };
+                return Some(format!(
+                    "train on the scores before the {squash}: name `{scores}` as the output (`output` beside the loss of a job file, --output on \
+                     the command line), and {loss} as the loss, with {labels} as the label of a sample"
+                ));
+            }
             Self::ReservedName { .. } => Some(
                 "rename the value in the model: docs/exporters.md has the lines; --label of `model check` and `model train-graph` \
                  calls the label otherwise, in graphs that no job trains",
@@ -289,7 +303,10 @@ impl AutodiffError {
             Self::AllLeftAlone { .. } => Some(
                 "`train` names weights that are to be trained all the same; `syncline model show` lists all",
             ),
-            Self::LossOption { .. } => Some("docs/models.md lists the losses, each with its options"),
+            Self::LossOption { .. } => Some(
+                "correct it in `loss_options` of the job file, or the flag of that name of `model check` and `model train-graph`, or leave it out; \
+                 docs/models.md lists the losses, each with its options",
+            ),
             Self::NoParameters => Some("export the model with its weights, as model.float()"),
             Self::AllFrozen { .. } => {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")

@@ -500,9 +500,12 @@ fn options_that_make_no_sense_are_refused() {
         error.to_string()
     };
     let text = case(Loss::MeanSquaredError, smoothing(0.1));
-    assert_eq!(text, "[E241] loss option `label_smoothing`: loss mse has no such option");
+    assert_eq!(
+        text,
+        "[E241] loss option `label_smoothing`: loss mse has no such option, softmax-cross-entropy has"
+    );
     let text = case(Loss::MeanSquaredError, LossOptions { delta: Some(1.0), ..LossOptions::default() });
-    assert_eq!(text, "[E241] loss option `delta`: loss mse has no such option");
+    assert_eq!(text, "[E241] loss option `delta`: loss mse has no such option, huber has");
     for wrong in [1.0, -0.1, f32::NAN] {
         case(Loss::SoftmaxCrossEntropy, smoothing(wrong));
     }
@@ -516,7 +519,10 @@ fn options_that_make_no_sense_are_refused() {
     let text = case(Loss::SoftmaxCrossEntropy, balanced());
     assert!(text.contains("`balanced` is counted in a training set"), "{text}");
     let text = case(Loss::MeanSquaredError, balanced());
-    assert_eq!(text, "[E241] loss option `class_weights`: loss mse has no such option");
+    assert_eq!(
+        text,
+        "[E241] loss option `class_weights`: loss mse has no such option, softmax-cross-entropy has"
+    );
     let balanced = LossOptions { pos_weight: ClassWeights::Balanced, ..LossOptions::default() };
     let text = case(Loss::BinaryCrossEntropy, balanced);
     assert!(text.contains("option `pos_weight`: `balanced` is counted in a training set"), "{text}");

@@ -152,6 +152,30 @@ fn probabilities_without_scores_are_refused() {
 }
 
 #[test]
+fn a_refusal_of_probabilities_names_the_scores_and_their_loss() {
+    let hint = |squash, loss, moves: &[Move]| {
+        let softmax = [attr_int("axis", 1)];
+        let attributes = if squash == "Softmax" { &softmax[..] } else { &[] };
+        let ends_so = model(&[3], Some((squash, attributes)), moves);
+        let nodes = &ends_so.graph.as_ref().unwrap().node;
+        let squash = nodes.iter().find(|node| node.op_type == squash).unwrap();
+        (derived(&ends_so, loss, None).unwrap_err().hint().unwrap(), format!("`{}`", squash.input[0]))
+    };
+    let clip: &[Move] = &[("Clip", None, vec![])];
+    #[rustfmt::skip]
+    let cases = [
+        ("Softmax", BinaryCrossEntropy,  &[][..], "softmax-cross-entropy as the loss, with the number of its class"),
+        ("Softmax", SoftmaxCrossEntropy, clip,    "softmax-cross-entropy as the loss, with the number of its class"),
+        ("Sigmoid", BinaryCrossEntropy,  clip,    "bce-with-logits as the loss, with 0 or 1"),
+    ];
+    for (squash, loss, moves, want) in cases {
+        let (hint, scores) = hint(squash, loss, moves);
+        assert!(hint.contains(&format!("the scores before the {squash}: name {scores}")), "{hint}");
+        assert!(hint.contains(want), "{hint}");
+    }
+}
+
+#[test]
 fn a_softmax_over_another_axis_makes_scores_as_any_operator() {
     let over_time = model(&[2, 3], Some(("Softmax", &[attr_int("axis", 1)])), &[]);
     let graph = derived(&over_time, SoftmaxCrossEntropy, None).unwrap();

@@ -55,7 +55,12 @@ impl LossOptions {
         let foreign = foreign.or(weighted.then_some(("pos_weight", true)));
         let foreign = foreign.or((loss != Loss::Huber && self.delta.is_some()).then_some(("delta", true)));
         if let Some((option, _)) = foreign {
-            return refuse(option, format!("loss {loss} has no such option"));
+            let owner = match option {
+                "pos_weight" => Loss::BinaryCrossEntropy,
+                "delta" => Loss::Huber,
+                _ => Loss::SoftmaxCrossEntropy,
+            };
+            return refuse(option, format!("loss {loss} has no such option, {owner} has"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             return refuse("label_smoothing", format!("{} is not in [0, 1)", self.label_smoothing));

@@ -22,6 +22,10 @@ const MOVES: [&str; 10] =
 /// Operators after which probabilities still are some, and that cannot be applied to scores instead.
 const OPAQUE: [&str; 2] = ["Clip", "Split"];
 
+/// What makes probabilities of scores.
+const SIGMOID: &str = "Sigmoid";
+const SOFTMAX: &str = "Softmax";
+
 /// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the model.
 pub(crate) fn scores(
     forward: &mut Forward,
@@ -32,28 +36,26 @@ pub(crate) fn scores(
     let makers = makers(&forward.graph);
     let trail = Trail::of(&makers, output);
     let Some(maker) = trail.maker else { return Ok(trail.unmoved.to_owned()) };
-    let is_made_by = |value: &String, ops: &[&str]| {
-        let trail = Trail::of(&makers, value);
-        ops.iter().any(|op| trail.is_of(op))
+    let unusable = match (loss, maker.op_type.as_str()) {
+        (Loss::SoftmaxCrossEntropy, "Concat") => {
+            let mut parts = maker.input.iter().filter_map(|part| squash_of(&makers, part));
+            parts.find(|squash| squash.op_type == SIGMOID)
+        }
+        (Loss::SoftmaxCrossEntropy | Loss::BinaryCrossEntropy, op) if OPAQUE.contains(&op) => {
+            maker.input.first().and_then(|of| squash_of(&makers, of))
+        }
+        (Loss::BinaryCrossEntropy, "Softmax") => Some(maker),
+        _ => None,
     };
+    if let Some(squash) = unusable {
+        return Err(refusal(loss, maker, output, squash));
+    }
     let is_squashed = match (loss, maker.op_type.as_str()) {
         (Loss::SoftmaxCrossEntropy, "Softmax") => match trail.class_axis(&forward.types, options) {
             Some((axis, rank)) => from_front(maker.int("axis", -1), rank) == axis as i64,
             None if trail.moves.is_empty() => false,
-            None => return Err(refusal(loss, maker, output)),
+            None => return Err(refusal(loss, maker, output, maker)),
         },
-        (Loss::SoftmaxCrossEntropy, "Concat")
-            if maker.input.iter().any(|part| is_made_by(part, &["Sigmoid"])) =>
-        {
-            return Err(refusal(loss, maker, output));
-        }
-        (Loss::SoftmaxCrossEntropy | Loss::BinaryCrossEntropy, op)
-            if OPAQUE.contains(&op)
-                && maker.input.first().is_some_and(|of| is_made_by(of, &["Sigmoid", "Softmax"])) =>
-        {
-            return Err(refusal(loss, maker, output));
-        }
-        (Loss::BinaryCrossEntropy, "Softmax") => return Err(refusal(loss, maker, output)),
         (Loss::BinaryCrossEntropy, "Sigmoid") => true,
         _ => false,
     };
@@ -79,9 +81,21 @@ pub(crate) fn sigmoid_of(graph: &GraphProto, value: &str) -> Option<String> {
     maker.map(|node| node.label().to_owned())
 }
 
-fn refusal(loss: Loss, node: &NodeProto, output: &str) -> AutodiffError {
-    let (node, output) = (node.label().to_owned(), output.to_owned());
-    AutodiffError::Probabilities { loss: loss.name(), node, output }
+/// What makes probabilities of scores, in front of nodes that move them.
+fn squash_of<'g>(makers: &Makers<'g>, value: &'g str) -> Option<&'g NodeProto> {
+    let maker = Trail::of(makers, value).maker;
+    maker.filter(|node| [SIGMOID, SOFTMAX].contains(&node.op_type.as_str()))
+}
+
+/// `squash`: the node that makes probabilities of scores, which may be `node` itself.
+fn refusal(loss: Loss, node: &NodeProto, output: &str, squash: &NodeProto) -> AutodiffError {
+    AutodiffError::Probabilities {
+        loss: loss.name(),
+        node: node.label().to_owned(),
+        output: output.to_owned(),
+        squash: if squash.op_type == SIGMOID { SIGMOID } else { SOFTMAX },
+        scores: squash.input.first().cloned().unwrap_or_default(),
+    }
 }
 
 type Makers<'g> = HashMap<&'g str, &'g NodeProto>;
