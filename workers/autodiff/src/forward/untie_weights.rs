@@ -11,16 +11,18 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, OnnxError};
 
+use super::erfc::write_out_erfcs;
 use super::module_path::first_call_path;
 use super::open_outputs::open_outputs;
 use super::shared_weights::{Shared, split_shared};
 
-/// Reads and checks a forward model; its functions are written out, what an exporter has made one by chance is apart
-/// again, and outputs are as open as the inputs.
+/// Reads and checks a forward model; its functions are written out, as is what the standard lacks, what an exporter has made one by chance is
+/// apart again, and outputs are as open as the inputs.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     let mut model = syncline_onnx::parse(bytes)?;
     syncline_onnx::inline_functions(&mut model)?;
     let graph = model.graph.get_or_insert_default();
+    *graph = write_out_erfcs(std::mem::take(graph));
     if model.producer_name == "pytorch" {
         untie(graph);
     }
