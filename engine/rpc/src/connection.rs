@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
 use socket2::{SockRef, TcpKeepalive};
 use tarpc::{
@@ -18,7 +18,7 @@ use tarpc::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::codec::Framed;
 use tracing::debug;
@@ -38,6 +38,8 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// What was sent may be unacknowledged for so long, or the other end take nothing.
 #[cfg(target_os = "linux")]
 const VANISHED_TIMEOUT: Duration = Duration::from_secs(25);
+/// An address that has not answered for so long is not waited for alone: RFC 8305.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// Connections one listener serves at the same time. Those that have not greeted are bounded by [`Greeters`].
 const MAX_CONNECTIONS: usize = 65_536;
 /// Calls that one connection has open at the same time. Whoever calls keeps to it and lets further calls wait; one that does not is
@@ -91,7 +93,7 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
     token: &Token,
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
-        let mut stream = TcpStream::connect(&resolve(address).await?[..]).await?;
+        let mut stream = connect_first(&resolve(address).await?).await?;
         refuse_ourselves(&stream)?;
         tune(&stream)?;
         hello::greet(&mut stream, role, shard, token).await?;
@@ -101,6 +103,24 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
         io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time"))
     })??;
     Ok(tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default()))
+}
+
+/// Connects to whichever of these answers first. The next one is tried when one has failed, or has not answered for a moment: a name may
+/// stand for an address that swallows whatever is sent to it.
+async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let (mut untried, mut attempts) = (addresses.iter(), FuturesUnordered::new());
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+    loop {
+        attempts.extend(untried.next().map(TcpStream::connect));
+        tokio::select! {
+            attempt = attempts.next() => match attempt {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => failure = error,
+                None => return Err(failure),
+            },
+            () = sleep(NEXT_ADDRESS_AFTER), if untried.len() > 0 => {}
+        }
+    }
 }
 
 /// Who connects to a port of this machine on which nobody listens may be given that very port to connect from, and is its own peer then: the
@@ -168,7 +188,7 @@ pub async fn accept<F>(
             Err(error) => {
                 // Out of file descriptors, most likely: wait for some connection to end.
                 refusals.log_accept(&error);
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
@@ -220,6 +240,26 @@ mod tests {
         let nothing = connect::<(), ()>("localhost:nothing", Role::Client, &token).await;
         assert!(matches!(nothing, Err(HelloError::Io(_))));
         accepting.abort();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_address_that_swallows_everything_does_not_keep_a_caller_from_the_next_one() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let dead = socket.local_addr().unwrap().as_socket().unwrap();
+        // Once its queue is full nobody is answered any more.
+        let mut queue = Vec::new();
+        while let Ok(connected) = timeout(Duration::from_millis(200), TcpStream::connect(dead)).await {
+            queue.push(connected.unwrap());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (alive, refusing) = (listener.local_addr().unwrap(), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        for addresses in [vec![dead, alive], vec![refusing, dead, alive], vec![alive, dead]] {
+            assert_eq!(connect_first(&addresses).await.unwrap().peer_addr().unwrap(), alive);
+        }
+        assert!(connect_first(&[refusing]).await.is_err() && connect_first(&[]).await.is_err());
     }
 
     #[cfg(target_os = "linux")]
