@@ -87,6 +87,14 @@ pub enum KitError {
         /// What the operating system answered.
         source: std::io::Error,
     },
+    /// What lies in the cache is executed, and somebody else could exchange it after it was checked.
+    #[error("[E659] the cache `{}` is not ours alone: {why}", path.display())]
+    Foreign {
+        /// The cache, or a folder in it.
+        path: PathBuf,
+        /// Who owns it, or may write into it.
+        why: String,
+    },
     /// A fetched program does not run here: most likely the system's C library is too old for the wheel.
     #[error("[E109] `{}` was fetched for this platform, but {problem}", path.display())]
     Unusable {
@@ -183,6 +191,7 @@ impl KitError {
             Self::NoAnswer { .. } => "E113",
             Self::NoDriver { .. } => "E491",
             Self::MissingCuda { .. } => "E492",
+            Self::Foreign { .. } => "E659",
         }
     }
 
@@ -207,6 +216,9 @@ impl KitError {
             Self::Unpack { wheel, .. } => format!("delete `{}` and start again", wheel.display()),
             Self::Io { .. } => "check that the path is writable and the disk is not full, \
                 or name another cache directory with SYNCLINE_CACHE"
+                .into(),
+            Self::Foreign { .. } => "name a cache of your own with SYNCLINE_CACHE, such as a folder below your home; if nobody else has put \
+                anything there, `chmod o-w` it, or have it belong to you"
                 .into(),
             Self::ServerEnded { log, .. } => format!("the log says why: `{}`", log.display()),
             Self::PortTaken { .. } => "choose another port, or none to have a free one chosen".into(),

