@@ -34,11 +34,11 @@ async fn values_that_a_disk_has_lost_are_made_again_with_what_they_were_made_of_
         fs::write(folder.join("go"), "").unwrap();
         let mut worker = function_worker(&cluster);
         assert_eq!(run.get(&sum).await.unwrap(), LENGTH * (LENGTH + 1) / 2, "{id}");
-        let mut attempts = Vec::new();
         for task in [counted.index(), increased.index()] {
-            attempts.push(cluster.client().task(run.id(), task).await.unwrap().attempts);
+            // More than twice where the engine did not know yet that the worker of the job before was dead.
+            let attempts = cluster.client().task(run.id(), task).await.unwrap().attempts;
+            assert!(attempts >= 2, "{id}: task {task} was tried {attempts} times");
         }
-        assert_eq!(attempts, [2, 2], "{id}");
         worker.kill();
     }
 }

@@ -7,8 +7,8 @@ use syncline_onnx::proto::{GraphProto, NodeProto, metadata};
 
 use crate::error::AutodiffError;
 use crate::forward::{
-    EvalParts, Exported, Exporter, Selected, Shared, TRAINABLE, evaluation_form, random_nodes, select,
-    shared, trained_padding,
+    EvalParts, Exported, Exporter, Selected, Shared, TRAINABLE, evaluation_form, norms_besides, random_nodes,
+    select, shared, trained_padding,
 };
 use crate::options::{DeriveOptions, EvalMode};
 
@@ -25,6 +25,8 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     let exported = Exported::of(model);
     if let Some(exported) = exported.as_ref().filter(|_| !options.eval_mode.is_whole()) {
         said.extend(of_form(exported));
+        let patterns = if let EvalMode::Parts(patterns) = &options.eval_mode { &patterns[..] } else { &[] };
+        said.extend(model.graph.as_ref().and_then(|graph| of_mixed_form(graph, exported, patterns)));
     }
     if let (EvalMode::Parts(patterns), Some(graph)) = (&options.eval_mode, &model.graph) {
         said.extend(of_parts(&EvalParts::choose(graph, patterns)?));
@@ -187,7 +189,9 @@ fn of_form(exported: &Exported) -> Vec<String> {
              training; export again with {line}"
         ));
     }
-    if !exported.drops && exported.evaluates {
+    if exported.evaluates && exported.trains {
+        // A part of it does, and somebody meant it so.
+    } else if !exported.drops && exported.evaluates {
         said.push(format!(
             "the model was exported as it evaluates: if it has Dropout, that is not in the file, and nothing drops in \
              training; export again with {line}"
@@ -199,6 +203,26 @@ fn of_form(exported: &Exported) -> Vec<String> {
         ));
     }
     said
+}
+
+/// Norms that were exported as they evaluate, beside others that train: here all of them would train.
+fn of_mixed_form(graph: &GraphProto, exported: &Exported, patterns: &[String]) -> Option<String> {
+    if !(exported.evaluates && exported.trains) {
+        return None;
+    }
+    let norms = norms_besides(graph, patterns, |norm| exported.evaluates_at(norm));
+    let first = norms.first()?;
+    let named: Vec<String> = norms.iter().take(MOST_NAMED).map(|norm| format!("\"{norm}\"")).collect();
+    let (more, dots) = match norms.len() - 1 {
+        0 => (String::new(), ""),
+        more if norms.len() > MOST_NAMED => (format!(" and {more} more norms"), ", ..."),
+        more => (format!(" and {more} more norms"), ""),
+    };
+    Some(format!(
+        "`{first}`{more} were in eval() when the model was exported, and others in train(): all of them normalize by the batch in training, \
+         unless eval_mode means them: eval_mode = [{}{dots}], or a pattern such as \"body.*\"",
+        named.join(", ")
+    ))
 }
 
 /// Weights that are one in the file.
@@ -250,8 +274,8 @@ pub(super) fn export_line(by: Exporter) -> &'static str {
 #[cfg(test)]
 mod tests {
     use syncline_onnx::{
-        ElementType, mlp,
-        proto::{StringStringEntryProto, ValueInfoProto},
+        ElementType, GraphBuilder, mlp,
+        proto::{StringStringEntryProto, TensorProto, ValueInfoProto},
     };
 
     use super::*;
@@ -280,6 +304,41 @@ mod tests {
         assert!(evaluates[0].starts_with("the model was exported as it evaluates"), "{evaluates:?}");
         let unknown = about_form("node_linear");
         assert!(unknown.len() == 1 && unknown[0].contains("unless its rate is 0"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_norm_in_eval_beside_one_in_train_is_named_until_eval_mode_means_it() {
+        let mut graph = GraphBuilder::new("teacher");
+        let mut value = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        for part in ["teacher", "student"] {
+            let inputs = ["weight", "bias", "running_mean", "running_var"].map(|last| {
+                graph.constant(TensorProto::from_f32(&format!("{part}.1.{last}"), &[2], &[1.0, 2.0]))
+            });
+            let [scale, bias, mean, variance] = inputs.each_ref().map(String::as_str);
+            value = graph.op("BatchNormalization", &[&value, scale, bias, mean, variance], &[]);
+        }
+        graph.output(&value);
+        let mut model = graph.finish();
+        model.producer_name = "pytorch".to_owned();
+        let [teacher, student] = &mut model.graph.as_mut().unwrap().node[..] else { panic!("two norms") };
+        teacher.name = "node__native_batch_norm_legit_no_training__0".to_owned();
+        teacher.metadata_props = vec![StringStringEntryProto {
+            key: "pkg.torch.onnx.stack_trace".to_owned(),
+            value: "x = self.norm(x)".to_owned(),
+        }];
+        student.name = "node__native_batch_norm_legit_functional__0".to_owned();
+        let about_form = |patterns: &[&str]| {
+            let parts = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+            let options = DeriveOptions { eval_mode: EvalMode::Parts(parts), ..DeriveOptions::default() };
+            let all = warnings(&model, &options).unwrap();
+            all.into_iter()
+                .filter(|text| text.contains("export") && !text.contains("froze"))
+                .collect::<Vec<_>>()
+        };
+        let told = about_form(&["student.*"]);
+        assert!(told.len() == 1 && told[0].ends_with("or a pattern such as \"body.*\""), "{told:?}");
+        assert!(told[0].contains("eval_mode = [\"teacher.1.weight\"]"), "{told:?}");
+        assert_eq!(about_form(&["teacher.*"]), [""; 0]);
     }
 
     #[test]

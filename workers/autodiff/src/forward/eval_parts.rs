@@ -44,6 +44,18 @@ impl EvalParts {
     }
 }
 
+/// What to call those norms that `is_wanted`, and that no pattern means.
+pub(crate) fn norms_besides(
+    graph: &GraphProto,
+    patterns: &[String],
+    is_wanted: impl Fn(&NodeProto) -> bool,
+) -> Vec<String> {
+    let layers = layers(graph);
+    let meant = |layer: &&Layer<'_>| patterns.iter().any(|pattern| layer.is_meant_by(pattern));
+    let norms = layers.iter().filter(|layer| !layer.tensors.is_empty() && is_wanted(layer.node));
+    norms.filter(|layer| !meant(layer)).map(|layer| layer.label().to_owned()).collect()
+}
+
 /// A BatchNormalization or a Dropout.
 struct Layer<'g> {
     index: usize,

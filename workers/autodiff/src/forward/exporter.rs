@@ -45,6 +45,14 @@ pub(crate) struct Exported {
 }
 
 impl Exported {
+    /// Whether a BatchNormalization was exported as it evaluates.
+    pub(crate) fn evaluates_at(&self, norm: &NodeProto) -> bool {
+        match self.by {
+            Exporter::Dynamo => is_of(norm, EVALUATING),
+            Exporter::Script => norm.int("training_mode", 0) == 0,
+        }
+    }
+
     /// `None` for a model that PyTorch has not written.
     pub(crate) fn of(model: &ModelProto) -> Option<Self> {
         let graph = model.graph.as_ref().filter(|_| model.producer_name == "pytorch")?;

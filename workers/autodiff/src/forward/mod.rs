@@ -33,7 +33,7 @@ mod unnamed_biases;
 mod unnamed_equals;
 mod untie_weights;
 
-pub(crate) use self::eval_parts::EvalParts;
+pub(crate) use self::eval_parts::{EvalParts, norms_besides};
 pub(crate) use self::exporter::{Exported, Exporter};
 pub use self::exporter_metadata::TRAINABLE;
 pub use self::inference_form::inference_form;

@@ -208,7 +208,7 @@ fn room_in_words(room: &Room, at_once: Option<u32>, max_workers: u32) -> Option<
     (at_once.is_none() && max_workers > 1 && then > now).then(|| {
         format!(
             "each of them has up to {} workers; with `--set settings.max_workers=1` {then} train at a time",
-            room.workers
+            room.workers.min(max_workers)
         )
     })
 }
