@@ -179,6 +179,19 @@ pub async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    accept_noting(listener, token, served, serve, || ()).await;
+}
+
+/// The same, telling `of_foreign_shard` of every shard that calls and speaks another version. Whoever says so has proved nothing.
+pub async fn accept_noting<F>(
+    listener: TcpListener,
+    token: Token,
+    served: &'static [Role],
+    serve: impl Fn(Role, TcpStream) -> F + Clone + Send + 'static,
+    of_foreign_shard: impl Fn() + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let (greeters, refusals) = (Arc::new(Greeters::default()), Arc::new(Refusals::default()));
     loop {
@@ -194,10 +207,18 @@ pub async fn accept<F>(
         };
         let mut place = greeters.enter();
         let (token, serve, refusals) = (token.clone(), serve.clone(), refusals.clone());
+        let of_foreign_shard = of_foreign_shard.clone();
         tokio::spawn(async move {
             let _permit = permit;
             let _ = tune(&stream);
-            let greeting = timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served));
+            let greeting = timeout(
+                GREETING_TIMEOUT,
+                hello::receive(&mut stream, &token, served, |role| {
+                    if role == Role::Shard as u8 {
+                        of_foreign_shard();
+                    }
+                }),
+            );
             let greeted = place.hold(greeting).await;
             drop(place);
             match greeted {

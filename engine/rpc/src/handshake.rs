@@ -130,6 +130,11 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// As what somebody calls, in every version of the protocol.
+pub(super) fn role_of(call: &[u8; CALL_BYTES]) -> u8 {
+    call[6]
+}
+
 /// The listener's part of one greeting, after a call in its own version.
 pub(super) struct Listener<'a>(Exchange<'a>);
 
@@ -144,7 +149,7 @@ impl<'a> Listener<'a> {
         }
         let mut caller_nonce = [0; NONCE_BYTES];
         caller_nonce.copy_from_slice(&call[8..]);
-        Ok(Self(Exchange { token, role: call[6], caller_nonce, listener_nonce: new_nonce() }))
+        Ok(Self(Exchange { token, role: role_of(call), caller_nonce, listener_nonce: new_nonce() }))
     }
 
     /// The answer with the challenge.

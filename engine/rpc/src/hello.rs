@@ -10,6 +10,7 @@ use super::{
     ShardPosition, Token,
     handshake::{
         ANSWER_BYTES, CALL_BYTES, CHALLENGE_BYTES, Caller, Listener, NO_PROOF, RESPONSE_BYTES, answer,
+        role_of,
     },
 };
 
@@ -143,15 +144,20 @@ pub async fn greet(
     caller.read_answer(verdict)
 }
 
-/// Answers a caller, on a tokio stream. Bound its time.
+/// Answers a caller, on a tokio stream. Bound its time. `is_foreign` is told of who called as what if it speaks another version.
 pub async fn receive(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     token: &Token,
     served: &[Role],
+    is_foreign: impl FnOnce(u8),
 ) -> Result<Role, HelloError> {
     let mut call = [0; CALL_BYTES];
     stream.read_exact(&mut call).await?;
-    let outcome = match Listener::new(&call, token) {
+    let listener = Listener::new(&call, token);
+    if let Err(HelloError::Version { .. }) = listener {
+        is_foreign(role_of(&call));
+    }
+    let outcome = match listener {
         Ok(listener) => {
             stream.write_all(&listener.challenge()).await?;
             let mut response = [0; RESPONSE_BYTES];
@@ -217,7 +223,7 @@ mod tests {
     async fn meet(token: &Token, expected: &Token, role: Role, served: &[Role]) -> [Option<String>; 2] {
         let (mut a, mut b) = tokio::io::duplex(256);
         let (caller, server) =
-            tokio::join!(greet(&mut a, role, None, token), receive(&mut b, expected, served));
+            tokio::join!(greet(&mut a, role, None, token), receive(&mut b, expected, served, |_| ()));
         [caller.err().map(|e| e.to_string()), server.err().map(|e| e.to_string())]
     }
 
@@ -242,7 +248,10 @@ mod tests {
         earlier[4..6].copy_from_slice(&29_u16.to_le_bytes());
         earlier[8..].copy_from_slice(Token::generate().as_bytes());
         a.write_all(&earlier).await.unwrap();
-        let refused = receive(&mut b, &token, &[Role::Client]).await.unwrap_err();
+        let mut called_as = None;
+        let refused =
+            receive(&mut b, &token, &[Role::Client], |role| called_as = Some(role)).await.unwrap_err();
+        assert_eq!(called_as, Some(Role::Client as u8));
         assert!(matches!(refused, HelloError::Version { theirs: 29 }));
         drop(b);
         let mut told = Vec::new();
@@ -334,7 +343,7 @@ mod tests {
         let (mut a, mut b) = tokio::io::duplex(256);
         a.write_all(&[b'x'; CALL_BYTES]).await.unwrap();
         assert!(matches!(
-            receive(&mut b, &Token::generate(), &[Role::Client]).await,
+            receive(&mut b, &Token::generate(), &[Role::Client], |_| ()).await,
             Err(HelloError::NotSyncline)
         ));
     }

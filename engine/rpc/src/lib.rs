@@ -36,7 +36,8 @@ pub use client::{
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{
-    GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard, refuse_ourselves,
+    GREETING_TIMEOUT, Transport, accept, accept_noting, answer_calls, channel, connect, connect_to_shard,
+    refuse_ourselves,
 };
 pub use engine_fault::{EngineFault, InactiveReason};
 pub use engine_link::EngineLink;

@@ -14,8 +14,8 @@ use std::{
 
 use futures::FutureExt;
 use syncline_rpc::{
-    ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
-    describe, hello::Role,
+    ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept_noting, answer_calls,
+    channel, describe, hello::Role,
 };
 use tarpc::server::Channel;
 use tokio::{
@@ -197,9 +197,13 @@ pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> 
         let context = context.clone();
         move |role, stream| serve(context.clone(), role, stream)
     };
+    let of_foreign_shard = {
+        let shards = shards.clone();
+        move || shards.note_foreign()
+    };
     const SERVED: &[Role] = &[Role::Client, Role::Worker, Role::Shard];
     let tasks = vec![
-        tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
+        tokio::spawn(accept_noting(listener, options.token.clone(), SERVED, serve, of_foreign_shard)),
         tokio::spawn(monitor_liveness(context)),
         tokio::spawn(async move {
             let leading =

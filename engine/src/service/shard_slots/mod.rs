@@ -53,6 +53,10 @@ const OVERTAKER_PATIENCE: Duration = Duration::from_secs(30);
 const LAST_MOMENT: u32 = 10;
 /// Numbers of terms that one epoch has.
 const TERMS_PER_EPOCH: u64 = 1 << 20;
+/// Shards that are refused call once a second: after so long without a call they are started again, or gone.
+const FOREIGN_PAUSE: Duration = Duration::from_secs(5);
+/// No upgrade takes longer, and whoever calls as such a shard has proved nothing.
+const FOREIGN_PATIENCE: Duration = Duration::from_secs(900);
 
 /// A shard announces itself twice a second; a longer silence is shown.
 const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
@@ -87,6 +91,8 @@ pub(super) struct ShardSlots<C> {
     /// When the epoch began, and the shards that nobody has served in it so far.
     begun: Instant,
     unserved: BTreeSet<ShardIndex>,
+    /// Since when shards that speak another version have called again and again, and when one did last.
+    foreign: Option<(Instant, Instant)>,
 }
 
 impl<C: Clone> ShardSlots<C> {
@@ -94,7 +100,7 @@ impl<C: Clone> ShardSlots<C> {
     pub(super) fn new(epoch: EngineEpoch, notes: RoleNotes, count: u32, now: Instant) -> Self {
         let next_term = epoch.0.saturating_mul(TERMS_PER_EPOCH);
         let unserved = (0..count).map(ShardIndex).collect();
-        Self { slots: BTreeMap::new(), notes, next_term, begun: now, unserved }
+        Self { slots: BTreeMap::new(), notes, next_term, begun: now, unserved, foreign: None }
     }
 
     /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
@@ -235,11 +241,29 @@ impl<C: Clone> ShardSlots<C> {
         self.primary(hello.index).filter(is).or(self.standby(hello.index).filter(is)).is_some()
     }
 
+    /// A shard that speaks another version calls.
+    pub(super) fn note_foreign(&mut self, now: Instant) {
+        let since = self.foreign.filter(|(_, seen)| now.duration_since(*seen) <= FOREIGN_PAUSE);
+        self.foreign = Some((since.map_or(now, |(since, _)| since), now));
+    }
+
+    /// Whether a shard that speaks another version may be about to be started in this one.
+    fn is_foreign_there(&self, now: Instant) -> bool {
+        self.foreign.is_some_and(|(since, seen)| {
+            now.duration_since(seen) <= FOREIGN_PAUSE && now.duration_since(since) <= FOREIGN_PATIENCE
+        })
+    }
+
     /// The shards whose standby is to serve instead of a primary that is silent, was never there, or announces itself and answers
     /// nobody.
     pub(super) fn failovers_due(&self, now: Instant, silence: Duration) -> Vec<ShardIndex> {
+        let is_foreign_there = self.is_foreign_there(now);
         let due = |slot: &Slot<C>| {
             let Some(standby) = &slot.standby else { return false };
+            // In the middle of an upgrade it could copy nothing from the process that has everything.
+            if standby.hello.jobs == 0 && is_foreign_there {
+                return false;
+            }
             let vacant = slot.primary.as_ref().map_or(slot.vacant_since, |primary| primary.seen);
             let jobs = slot.primary.as_ref().map_or(0, |primary| primary.hello.jobs);
             let patience = match standby.is_ready() {

@@ -21,6 +21,30 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
 }
 
 #[test]
+fn a_standby_without_jobs_serves_in_no_upgrade_while_the_process_that_has_them_is_refused() {
+    for (jobs, waits) in [(0, true), (1, false)] {
+        let mut shard = pair(1);
+        shard.role(&with_jobs(1, fresh(1)));
+        let (silence, second) = (Duration::from_secs(30), Duration::from_secs(1));
+        let mut due = |waited: Duration, calls: bool| {
+            for _ in 0..waited.as_secs() {
+                shard.wait(second);
+                if calls {
+                    shard.slots.note_foreign(shard.now);
+                }
+                shard.role(&following(with_jobs(jobs, fresh(2))));
+            }
+            !shard.slots.failovers_due(shard.now, silence).is_empty()
+        };
+        assert_eq!(due(silence, true), !waits, "{jobs} jobs");
+        assert_eq!(due(FOREIGN_PAUSE, false), !waits);
+        assert!(due(second, false), "it calls no more");
+        assert_eq!(due(FOREIGN_PATIENCE, true), !waits);
+        assert!(due(2 * second, true), "somebody calls for ever");
+    }
+}
+
+#[test]
 fn a_shard_that_nobody_serves_from_the_begin_on_is_named_once_after_the_silence() {
     let silence = Duration::from_secs(30);
     let mut two = Shard::new();
