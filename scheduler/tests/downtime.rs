@@ -14,7 +14,10 @@ use syncline_scheduler::{
     },
 };
 
-use crate::cluster::stored::apply;
+use crate::{
+    cluster::stored::apply,
+    world::{World, done},
+};
 
 const NOW_US: u64 = 1_000_000_000;
 const LIMIT_US: u64 = 5_000_000;
@@ -165,6 +168,26 @@ fn a_training_of_its_own_does_not_wait_for_ever_behind_a_clock_that_was_set_back
     assert!(
         matches!(next.job(&job).unwrap().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E060"))
     );
+}
+
+#[test]
+fn the_speed_of_late_is_measured_anew_behind_a_clock_that_was_set_back() {
+    let mut world = World::new();
+    world.now_us += 48 * GAP_US;
+    world.join(1, "worker");
+    world.submit(sim::training_job(sim::training("asp".parse().unwrap(), 100, 1)), 1);
+    let train = |world: &mut World| {
+        for _ in 0..20 {
+            world.now_us += 1_000_000;
+            world.report(WORKER, done);
+        }
+        world.plane.shell.summaries[&id("job")]["samples_per_s_lately"].clone()
+    };
+    assert_eq!(train(&mut world), "1.0");
+    let ahead_us = world.now_us;
+    world.now_us -= 48 * GAP_US;
+    world.plane.core.discount_downtime(ahead_us, world.now_us);
+    assert_eq!(train(&mut world), "1.0");
 }
 
 /// A core with a graph whose task trains, as long as it may, and the training.

@@ -39,13 +39,13 @@ impl Core {
         }
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| !job.phase().is_over()) {
             let _handling = Handling(id);
-            job.shift_limits(shift);
+            job.shift_limits(shift, now_us);
         }
     }
 }
 
 impl Job {
-    fn shift_limits(&mut self, shift: Shift) {
+    fn shift_limits(&mut self, shift: Shift, now_us: u64) {
         self.state.checkpoints.shift_completions(shift);
         for lost in self.state.lost_shards.values_mut() {
             lost.until_us = lost.until_us.map(|until_us| shift.apply(until_us));
@@ -56,11 +56,13 @@ impl Job {
             }
             // What is in the future would last, or be looked at as if it had just been, until the clock has come to where it was.
             Shift::Earlier(_) => {
+                let counted = self.counted();
                 let state = &mut self.state;
                 state.submitted_us = shift.apply(state.submitted_us);
                 for at_us in [&mut state.started_us, &mut state.opened_us, &mut state.resumed_us] {
                     *at_us = at_us.map(|at_us| shift.apply(at_us));
                 }
+                state.recent_rate.begin_anew(now_us, counted);
                 state.checkpoints.shift(shift);
                 state.evaluations.shift(shift);
                 for lost in state.lost_shards.values_mut() {
