@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    shard_slots::{NoAnswer, ShardSlots, Unanswered},
+    shard_slots::{FailedAfter, NoAnswer, ShardSlots, Unanswered},
     shards::{ShardConnections, ShardDirectory, ShardEntry},
 };
 
@@ -75,8 +75,9 @@ impl ShardDirectory {
             };
             match answer {
                 Ok(value) => {
-                    // Who answers one order is reached, whatever else takes long there.
-                    self.lock().note_order(index, boot, None);
+                    if let Some(orders) = self.lock().unanswered_mut(index, boot) {
+                        orders.answered();
+                    }
                     return value;
                 }
                 Err(error) => {
@@ -84,8 +85,8 @@ impl ShardDirectory {
                     debug!(shard = %index, error = cause, "shard does not answer yet");
                     let outcome = Unanswered { since, cause, kind: NoAnswer::of(&error) };
                     match &unanswered {
-                        None => unanswered = Some(UnansweredOrder::new(self, index, boot, outcome)),
-                        Some(_) => self.lock().note_repeated_order(index, boot, outcome),
+                        None => unanswered = UnansweredOrder::new(self, index, boot, outcome),
+                        Some(order) => order.failed_again(outcome),
                     }
                 }
             }
@@ -179,23 +180,33 @@ impl ShardDirectory {
     }
 }
 
-/// An order that a process has not answered, as long as it is repeated: given up, it says nothing any more.
+/// An order that a process has not answered, as long as it is repeated.
 struct UnansweredOrder<'a> {
     shards: &'a ShardDirectory,
     index: ShardIndex,
     boot: u64,
+    failed: FailedAfter,
 }
 
 impl<'a> UnansweredOrder<'a> {
-    fn new(shards: &'a ShardDirectory, index: ShardIndex, boot: u64, outcome: Unanswered) -> Self {
-        shards.lock().note_order(index, boot, Some(outcome));
-        Self { shards, index, boot }
+    /// It has failed for the first time; `None` if another process serves by now.
+    fn new(shards: &'a ShardDirectory, index: ShardIndex, boot: u64, outcome: Unanswered) -> Option<Self> {
+        let failed = shards.lock().unanswered_mut(index, boot)?.failed(outcome);
+        Some(Self { shards, index, boot, failed })
+    }
+
+    fn failed_again(&self, outcome: Unanswered) {
+        if let Some(orders) = self.shards.lock().unanswered_mut(self.index, self.boot) {
+            orders.failed_again(self.failed, outcome);
+        }
     }
 }
 
 impl Drop for UnansweredOrder<'_> {
     fn drop(&mut self) {
-        self.shards.lock().note_order(self.index, self.boot, None);
+        if let Some(orders) = self.shards.lock().unanswered_mut(self.index, self.boot) {
+            orders.given_up(self.failed);
+        }
     }
 }
 
@@ -258,7 +269,8 @@ mod tests {
         let order = directory.call(hello.index, attach);
         let unanswered = async {
             loop {
-                let order = directory.lock().primary(hello.index).and_then(|shard| shard.unanswered.clone());
+                let order =
+                    directory.lock().primary(hello.index).and_then(|shard| shard.unanswered.note().cloned());
                 match order {
                     Some(order) => return order,
                     None => tokio::task::yield_now().await,

@@ -17,6 +17,7 @@ mod replica_process;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +30,9 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use crate::store::{RoleNote, RoleNotes};
 use judging::RoleDecision;
 pub(super) use reach::ReachNote;
-pub(super) use replica_process::{NoAnswer, ReplicaProcess, Unanswered};
+pub(super) use replica_process::ReplicaProcess;
 use slot::Slot;
+pub(super) use unanswered::{FailedAfter, NoAnswer, Unanswered, UnansweredOrders};
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
 /// costs a moment and loses nothing.
@@ -138,7 +140,7 @@ impl<C: Clone> ShardSlots<C> {
             hello: hello.clone(),
             term,
             seen: now,
-            unanswered: None,
+            unanswered: UnansweredOrders::default(),
             client: client(),
         };
         match slot.judge(hello, primary_answers, now) {
@@ -214,23 +216,8 @@ impl<C: Clone> ShardSlots<C> {
         holders.filter(|holder| holder.is(hello)).for_each(|holder| holder.seen = now);
     }
 
-    /// Takes note of whether the process that serves a shard, if it is still this one, has answered an order. Of orders that are not
-    /// answered the first one says since when.
-    pub(super) fn note_order(&mut self, index: ShardIndex, boot: u64, unanswered: Option<Unanswered>) {
-        if let Some(known) = self.unanswered_mut(index, boot) {
-            let since = known.take().map(|order| order.since);
-            *known = unanswered.map(|order| Unanswered { since: since.unwrap_or(order.since), ..order });
-        }
-    }
-
-    /// The same, of an order that is repeated: it counts no more where another one was answered since it was given first.
-    pub(super) fn note_repeated_order(&mut self, index: ShardIndex, boot: u64, outcome: Unanswered) {
-        if let Some(Some(known)) = self.unanswered_mut(index, boot) {
-            *known = Unanswered { since: known.since, ..outcome };
-        }
-    }
-
-    fn unanswered_mut(&mut self, index: ShardIndex, boot: u64) -> Option<&mut Option<Unanswered>> {
+    /// The orders of the process that serves a shard, if it is still this one.
+    pub(super) fn unanswered_mut(&mut self, index: ShardIndex, boot: u64) -> Option<&mut UnansweredOrders> {
         let primary = self.slots.get_mut(&index)?.primary.as_mut()?;
         (primary.hello.boot == boot).then_some(&mut primary.unanswered)
     }
@@ -273,7 +260,7 @@ impl<C: Clone> ShardSlots<C> {
                 true => silence - silence / LAST_MOMENT,
                 false => silence,
             };
-            let unanswered = slot.primary.as_ref().and_then(|primary| primary.unanswered.as_ref());
+            let unanswered = slot.primary.as_ref().and_then(|primary| primary.unanswered.note());
             let is_deaf = unanswered.is_some_and(|order| {
                 standby.is_ready()
                     && standby.hello.jobs >= jobs
@@ -358,7 +345,7 @@ impl<C: Clone> ShardSlots<C> {
             slot.reached.iter_mut().for_each(|at| *at = (*at + late).min(now));
             for holder in slot.primary.iter_mut().chain(&mut slot.standby) {
                 holder.seen = (holder.seen + late).min(now);
-                holder.unanswered.iter_mut().for_each(|order| order.since = (order.since + late).min(now));
+                holder.unanswered.extend_deadlines(late, now);
             }
         }
     }

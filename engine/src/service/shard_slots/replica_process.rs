@@ -4,27 +4,7 @@ use std::time::Instant;
 
 use syncline_rpc::{ReplicaRole, ShardHello};
 
-use super::{SILENCE_SHOWN_AFTER, STANDBY_GONE_AFTER};
-
-/// Why orders are repeated.
-#[derive(Debug, Clone)]
-pub(in crate::service) struct Unanswered {
-    pub since: Instant,
-    /// What came of the last one, in words.
-    pub cause: String,
-    pub kind: NoAnswer,
-}
-
-/// What an engine gets instead of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::service) enum NoAnswer {
-    /// Something answers there, and turns the engine away.
-    Refusal,
-    /// The system says why no connection comes about: nothing listens there, or nobody knows the name.
-    NoConnection,
-    /// Nothing comes back.
-    Silence,
-}
+use super::{SILENCE_SHOWN_AFTER, STANDBY_GONE_AFTER, Unanswered, UnansweredOrders};
 
 /// One process. `C` is how it is reached.
 #[derive(Debug, Clone)]
@@ -32,8 +12,7 @@ pub(in crate::service) struct ReplicaProcess<C> {
     pub hello: ShardHello,
     pub term: u64,
     pub seen: Instant,
-    /// That it has answered no order, though it announces itself.
-    pub unanswered: Option<Unanswered>,
+    pub unanswered: UnansweredOrders,
     pub client: C,
 }
 
@@ -63,7 +42,7 @@ impl<C> ReplicaProcess<C> {
 
     /// That it has answered no order for so long that people are told.
     pub(in crate::service) fn unanswered_shown(&self) -> Option<&Unanswered> {
-        self.unanswered.as_ref().filter(|order| order.since.elapsed() > SILENCE_SHOWN_AFTER)
+        self.unanswered.note().filter(|order| order.since.elapsed() > SILENCE_SHOWN_AFTER)
     }
 
     /// Whether a primary is to go on without this standby.

@@ -68,19 +68,37 @@ fn time_in_which_the_engine_was_not_awake_is_no_silence_of_a_shard_that_was_neve
 
 #[test]
 fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_answered_meanwhile() {
-    let (index, mut shard) = (ShardIndex(0), pair(1));
-    let shown = |shard: &Shard| {
-        let order = shard.slots.primary(index).unwrap().unanswered.clone();
-        order.map(|order| (order.since, order.cause))
+    let begun = Instant::now();
+    let shown = |orders: &UnansweredOrders| orders.note().map(|order| (order.since, order.cause.clone()));
+    let refused = Unanswered {
+        cause: "refused".into(),
+        kind: NoAnswer::Refusal,
+        ..lost(begun + Duration::from_secs(1))
     };
-    let (begun, later) = (shard.now, shard.now + Duration::from_secs(1));
-    let refused = Unanswered { cause: "refused".into(), kind: NoAnswer::Refusal, ..lost(later) };
-    shard.slots.note_order(index, 1, Some(lost(begun)));
-    shard.slots.note_repeated_order(index, 1, refused.clone());
-    assert_eq!(shown(&shard), Some((begun, "refused".into())));
-    shard.slots.note_order(index, 1, None);
-    shard.slots.note_repeated_order(index, 1, refused);
-    assert_eq!(shown(&shard), None);
+    let mut orders = UnansweredOrders::default();
+    let order = orders.failed(lost(begun));
+    orders.failed_again(order, refused.clone());
+    assert_eq!(shown(&orders), Some((begun, "refused".into())));
+    orders.answered();
+    orders.failed_again(order, refused);
+    assert_eq!(shown(&orders), None);
+}
+
+#[test]
+fn an_order_that_is_given_up_says_nothing_and_takes_nothing_from_what_the_others_say() {
+    let (begun, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let since = |orders: &UnansweredOrders| orders.note().map(|order| order.since);
+    let mut orders = UnansweredOrders::default();
+    let (first, second) = (orders.failed(lost(begun)), orders.failed(lost(later)));
+    orders.given_up(first);
+    orders.failed_again(second, lost(later));
+    assert_eq!(since(&orders), Some(begun), "it has answered nobody since");
+    orders.answered();
+    let third = orders.failed(lost(later));
+    orders.given_up(second);
+    assert_eq!(since(&orders), Some(later), "what failed before the answer does not count");
+    orders.given_up(third);
+    assert_eq!(since(&orders), None, "nobody waits");
 }
 
 fn lost(since: Instant) -> Unanswered {
@@ -97,13 +115,14 @@ fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_
             shard.role(&with_jobs(1, fresh(1)));
             shard.role(&following(with_jobs(1, fresh(2))));
             // What another process answered counts for nothing; of orders that are not answered the first one counts.
-            shard.slots.note_order(index, 77, None);
-            shard.slots.note_order(index, 1, Some(lost(shard.now)));
+            assert!(shard.slots.unanswered_mut(index, 77).is_none());
+            let orders = shard.slots.unanswered_mut(index, 1).unwrap();
+            let _ = orders.failed(lost(shard.now));
             if answers_later {
-                shard.slots.note_order(index, 1, None);
+                orders.answered();
             }
         };
-        shard.slots.note_order(index, 1, Some(lost(shard.now)));
+        let _ = shard.slots.unanswered_mut(index, 1).unwrap().failed(lost(shard.now));
         for _ in 0..15 {
             a_second_later(&mut shard);
             assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "both are heard");
