@@ -40,7 +40,7 @@ pub(super) struct Session {
     pub(super) orders: Mutex<OrderLog>,
     /// When it was heard of last. It may lie ahead, for one that is waited for longer.
     pub(super) seen: Mutex<Option<Instant>>,
-    /// The connection of its last call: the end of an older one means nothing.
+    /// The newest on which it has called: the end of an older one means nothing.
     connection: AtomicU64,
     /// Shared, because it names each of the thousands of iterations that a round of local steps may have.
     pub(super) activity: Mutex<Arc<Activity>>,
@@ -127,14 +127,14 @@ impl Sessions {
         Some(session.reporting.clone().lock_owned().await)
     }
 
-    /// Sets the connection of a worker's last call.
-    pub(super) fn set_connection(&self, worker: Incarnation, connection: u64) {
-        if let Some(session) = self.get(worker) {
-            session.connection.store(connection, Ordering::Relaxed);
-        }
+    /// Notes the connection on which a live worker calls; `false` if it has called on a later one: this call was late, and that connection may
+    /// end at any moment.
+    pub(super) fn set_connection(&self, worker: Incarnation, connection: u64) -> bool {
+        self.get(worker)
+            .is_some_and(|session| session.connection.fetch_max(connection, Ordering::Relaxed) <= connection)
     }
 
-    /// The connection of a live worker's last call.
+    /// The newest connection of a live worker.
     pub(super) fn connection(&self, worker: Incarnation) -> Option<u64> {
         Some(self.get(worker)?.connection.load(Ordering::Relaxed))
     }
@@ -265,6 +265,16 @@ mod tests {
         assert!(silent_for() >= Duration::from_secs(20) && silent_for() < Duration::from_secs(60));
         sessions.extend_deadlines(Duration::from_secs(600));
         assert!(silent_for() < Duration::from_secs(20), "never later than now");
+    }
+
+    #[test]
+    fn a_call_that_comes_late_on_an_old_connection_does_not_bring_that_one_back() {
+        let sessions = Sessions::default();
+        assert!(!sessions.set_connection(WORKER, 1), "nobody has this number");
+        sessions.register(who(1, 1), WorkerInfo::default());
+        assert!(sessions.set_connection(WORKER, 1) && sessions.set_connection(WORKER, 2));
+        assert!(sessions.set_connection(WORKER, 2) && !sessions.set_connection(WORKER, 1));
+        assert_eq!(sessions.connection(WORKER), Some(2));
     }
 
     #[tokio::test]

@@ -52,8 +52,9 @@ impl WorkerHandler {
         if sessions.is_superseded(who) {
             return Err(EngineFault::Dropped);
         }
-        sessions.set_connection(worker, self.connection);
-        *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        if sessions.set_connection(worker, self.connection) {
+            *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        }
         Ok(worker)
     }
 
