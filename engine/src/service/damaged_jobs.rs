@@ -7,7 +7,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    decision_loop::{DecisionLoop, LoopEnd},
+    decision_loop::{DecisionLoop, LoopEnd, fault},
     last_commit::LastCommit,
     message::submitted,
 };
@@ -73,6 +73,10 @@ impl DecisionLoop {
                 job: id.clone(),
                 differs: ", and is damaged".into(),
             })));
+        }
+        let now_us = self.clock.now_us();
+        if let Err(refused) = self.with_core(|core| core.check_submission(input, now_us)).await {
+            return Ok(Some(Err(fault(refused))));
         }
         self.erase_job(id).await?;
         if let Input::Cancel(_) = input {

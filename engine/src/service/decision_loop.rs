@@ -191,7 +191,7 @@ impl DecisionLoop {
     }
 }
 
-fn fault(refused: Refused) -> EngineFault {
+pub(super) fn fault(refused: Refused) -> EngineFault {
     match refused {
         Refused::Invalid(_) | Refused::InvalidGraph(_) | Refused::Reserved { .. } => {
             EngineFault::InvalidJob(refused.to_string())

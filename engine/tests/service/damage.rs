@@ -12,7 +12,7 @@ use syncline_scheduler::{
 
 use super::{
     rig::{Rig, TEST_TIMEOUT, until},
-    scripted_worker::{ScriptedWorker, call, graph, submit},
+    scripted_worker::{NONCE, ScriptedWorker, call, graph, submit},
 };
 
 /// What something else may do to a key.
@@ -300,6 +300,32 @@ async fn records_of_another_job_are_not_taken_for_those_of_this_one() {
     rig.crash().await;
     let states = states(&rig.client().await).await;
     assert_eq!((states["first"].as_str(), states["second"].as_str()), ("running", "damaged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_is_refused_has_taken_nothing_from_the_damaged_job_that_it_was_to_replace() {
+    let mut rig = Rig::start(1).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = submit(&rig.client().await, graph("sums", vec![call(b"1")])).await;
+    let keys = JobKeys::new(&job);
+    let _: u64 = store.query("cut", &["DEL", &keys.state]).await.unwrap();
+    rig.crash().await;
+    let stored = async || {
+        let words: Vec<&str> = ["EXISTS"].into_iter().chain(keys.all()).collect();
+        store.query::<u64>("count", &words).await.unwrap()
+    };
+    let before = stored().await;
+    assert!(before > 0);
+    let client = rig.client().await;
+    let replace = async |tasks| {
+        client.submit_graph(within(TEST_TIMEOUT), graph("sums", tasks), NONCE, true).await.unwrap()
+    };
+    let refused = replace(Vec::new()).await;
+    assert!(matches!(refused, Err(EngineFault::InvalidJob(_))), "{refused:?}");
+    assert_eq!(states(&client).await["sums"], "damaged");
+    assert_eq!(stored().await, before, "its records");
+    replace(vec![call(b"2")]).await.unwrap();
+    assert_eq!(states(&client).await["sums"], "running");
 }
 
 #[tokio::test(flavor = "multi_thread")]

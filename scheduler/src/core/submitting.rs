@@ -3,10 +3,11 @@
 use super::{
     Core,
     differences::{differences, have_same_content},
-    inputs::Submission,
+    inputs::{GraphSubmission, Input, Submission},
     job::Job,
     records::Phase,
     refused::Refused,
+    tasks::TaskJob,
     turn::Turn,
 };
 use crate::{ids::JobId, spec::JobSpec};
@@ -50,6 +51,25 @@ impl Core {
         let old = self.jobs.insert(Job::new(spec, nonce, self.shards, turn.now_us));
         turn.effects.extend(old.into_iter().flat_map(Job::forgotten));
         Ok(())
+    }
+
+    /// Whether [`Core::handle`] would take a submission in, for which a job makes way that the core does not have. Changes nothing.
+    ///
+    /// # Errors
+    /// Why it would be refused.
+    pub fn check_submission(&self, submission: &Input, now_us: u64) -> Result<(), Refused> {
+        let id = match submission {
+            Input::Submit(Submission { spec, .. }) => {
+                spec.clone().validated()?;
+                &spec.id
+            }
+            Input::SubmitGraph(GraphSubmission { spec, nonce, .. }) => {
+                TaskJob::submitted(spec, *nonce, now_us)?;
+                &spec.id
+            }
+            _ => return Ok(()),
+        };
+        self.check_name(id, true, String::new)
     }
 
     /// Refuses a name that another job has, unless that one is over and may be replaced.

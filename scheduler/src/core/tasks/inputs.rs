@@ -10,7 +10,7 @@ use crate::{
     },
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
+    tasks::{ClassIndex, GraphSpec, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
 };
 
 /// Code of a graph of which parts are missing for good.
@@ -55,18 +55,11 @@ impl Core {
         if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
             return Ok(());
         }
-        let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, turn.now_us);
-        let classes: Vec<ClassIndex> =
-            spec.classes.iter().map(|class| job.add_class(class)).collect::<Result<_, _>>()?;
-        let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
-        job.add(&records);
+        let job = TaskJob::submitted(&spec, nonce, turn.now_us)?;
         self.check_name(&spec.id, replace, || match self.task_jobs.get(&spec.id) {
             Some(there) => there.differences(&job),
             None => ", as a training".to_owned(),
         })?;
-        if spec.complete {
-            job.begin(spec.tasks.len() as u32, turn.now_us)?;
-        }
         self.make_room_for(&spec.id, turn.effects);
         self.task_jobs.insert(spec.id.clone(), job);
         self.note(&spec.id, turn);
@@ -316,6 +309,23 @@ impl TaskJob {
             let reason = format!("{tasks} tasks of its graph have come, and none of the others for a day");
             self.end(Phase::Failed { code: GRAPH_ABANDONED, reason }, now_us);
         }
+    }
+
+    /// The job of a submission, which has begun if the graph is complete.
+    pub(in crate::core) fn submitted(
+        spec: &GraphSpec,
+        nonce: u32,
+        now_us: u64,
+    ) -> Result<Self, InvalidGraph> {
+        let mut job = Self::new(spec.id.clone(), spec.digest, nonce, now_us);
+        let classes: Vec<ClassIndex> =
+            spec.classes.iter().map(|class| job.add_class(class)).collect::<Result<_, _>>()?;
+        let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
+        job.add(&records);
+        if spec.complete {
+            job.begin(spec.tasks.len() as u32, now_us)?;
+        }
+        Ok(job)
     }
 
     /// Begins once all tasks have come; `false` if it has begun already.
