@@ -18,6 +18,7 @@ use tarpc::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, oneshot},
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_util::codec::Framed;
@@ -170,7 +171,7 @@ pub async fn answer_calls(calls: impl Stream<Item = impl Future<Output = ()> + S
     }
 }
 
-/// Accepts connections until the task is aborted, and passes each to `serve` after its greeting.
+/// Accepts connections until the task is aborted, and passes each to `serve` after its greeting. All end with it.
 pub async fn accept<F>(
     listener: TcpListener,
     token: Token,
@@ -194,7 +195,9 @@ pub async fn accept_noting<F>(
 {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let (greeters, refusals) = (Arc::new(Greeters::default()), Arc::new(Refusals::default()));
+    let mut connections = JoinSet::new();
     loop {
+        while connections.try_join_next().is_some() {}
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -208,7 +211,7 @@ pub async fn accept_noting<F>(
         let mut place = greeters.enter();
         let (token, serve, refusals) = (token.clone(), serve.clone(), refusals.clone());
         let of_foreign_shard = of_foreign_shard.clone();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let _permit = permit;
             let _ = tune(&stream);
             let greeting = timeout(
@@ -299,6 +302,20 @@ mod tests {
         assert_eq!(limit(transport.get_ref()), Some(VANISHED_TIMEOUT));
         assert_eq!(told.recv().await.unwrap(), Some(VANISHED_TIMEOUT));
         accepting.abort();
+    }
+
+    #[tokio::test]
+    async fn who_accepts_no_more_has_no_connection_any_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, token) = (listener.local_addr().unwrap().to_string(), Token::generate());
+        let serve = |_, stream| async move {
+            let _open: TcpStream = stream;
+            std::future::pending().await
+        };
+        let accepting = tokio::spawn(accept(listener, token.clone(), &[Role::Client], serve));
+        let mut transport = connect::<(), ()>(&address, Role::Client, &token).await.unwrap();
+        accepting.abort();
+        assert!(transport.next().await.is_none_or(|answer| answer.is_err()), "it was closed");
     }
 
     #[tokio::test]

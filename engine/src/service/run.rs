@@ -120,6 +120,7 @@ impl LeadWatch {
 pub struct EngineHandle {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
+    activate: watch::Sender<Result<Lead, InactiveReason>>,
     active: watch::Receiver<Result<Lead, InactiveReason>>,
     panicked: watch::Receiver<Option<String>>,
 }
@@ -132,7 +133,7 @@ impl EngineHandle {
 
     /// Waits until this engine is the active one.
     pub async fn active(&mut self) {
-        // The sender lives as long as the engine's own task.
+        // The sender lives as long as this handle.
         let _ = self.active.wait_for(Result::is_ok).await;
     }
 
@@ -168,10 +169,11 @@ impl BugWatch {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        if let Ok(lead) = &*self.active.borrow() {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        // Calls that have begun end by it.
+        if let Ok(lead) = self.activate.send_replace(Err(InactiveReason::Changing)) {
             lead.stop();
         }
-        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -205,13 +207,16 @@ pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> 
     let tasks = vec![
         tokio::spawn(accept_noting(listener, options.token.clone(), SERVED, serve, of_foreign_shard)),
         tokio::spawn(monitor_liveness(context)),
-        tokio::spawn(async move {
-            let leading =
-                Leadership::new(options, store, shards, activate.clone(), tell.clone(), address).run();
-            report_panic(leading, &activate, &tell).await;
+        tokio::spawn({
+            let activate = activate.clone();
+            async move {
+                let leading =
+                    Leadership::new(options, store, shards, activate.clone(), tell.clone(), address).run();
+                report_panic(leading, &activate, &tell).await;
+            }
         }),
     ];
-    Ok(EngineHandle { address, tasks, active, panicked })
+    Ok(EngineHandle { address, tasks, activate, active, panicked })
 }
 
 /// Runs `leading` to its end; a panic makes the engine inactive and is reported to the holder of the handle.
@@ -295,7 +300,8 @@ mod tests {
         let (activate, active) = watch::channel(Ok(lead));
         let (tell, panicked) = watch::channel(None);
         let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
-        let mut engine = EngineHandle { address, tasks, active: active.clone(), panicked };
+        let mut engine =
+            EngineHandle { address, tasks, activate: activate.clone(), active: active.clone(), panicked };
         report_panic(async { panic!("a task without its node") }, &activate, &tell).await;
         assert_eq!(engine.panicked().await, "a task without its node");
         assert!(active.borrow().is_err());

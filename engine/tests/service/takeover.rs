@@ -10,7 +10,7 @@ use syncline_scheduler::{
     spec::JobSpec,
 };
 
-use super::rig::{Rig, TEST_TIMEOUT};
+use super::rig::{Rig, TEST_TIMEOUT, until};
 
 /// Writes jobs that are over, as an engine of `epoch` would.
 async fn leave_ended_jobs(store: &RedisStore, epoch: EngineEpoch, count: u64) {
@@ -55,4 +55,13 @@ async fn an_engine_takes_thousands_of_ended_jobs_over_in_their_order_and_claims_
     assert!(epoch > led);
     let late = store.commit(&listed[1_999], EngineEpoch(led), 2, CommitMode::Next, &Default::default()).await;
     assert!(late.is_err(), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_connected_to_an_engine_that_is_dropped_is_answered_no_more() {
+    let mut rig = Rig::start(1).await;
+    let client = rig.client().await;
+    client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap();
+    rig.crash().await;
+    until(async || client.jobs(within(TEST_TIMEOUT), None).await.is_err().then_some(())).await;
 }
