@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, SnapshotFile, StoredJob, TaskFault, Work},
+    core::{
+        Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, SnapshotFile, StoredJob, TaskFault,
+        Work,
+    },
     fault_code::FaultCode,
     ids::{Incarnation, NodeName, ShardIndex, StateDirId},
     sim::{training, training_job},

@@ -66,8 +66,12 @@ pub fn make_ours(path: &Path) -> io::Result<()> {
 
 /// Refuses a folder or file that somebody else than us and root owns or may write into.
 pub fn check_ours(path: &Path) -> io::Result<()> {
-    let there = fs::metadata(path)?;
-    let why = foreign_owner(&there, effective_user()).or_else(|| foreign_writer(there.mode()));
+    check_ours_as(path, &fs::metadata(path)?)
+}
+
+/// The same, of what has been opened under this name.
+pub(super) fn check_ours_as(path: &Path, there: &Metadata) -> io::Result<()> {
+    let why = foreign_owner(there, effective_user()).or_else(|| foreign_writer(there.mode()));
     why.map_or(Ok(()), |why| Err(refused(path, why)))
 }
 

@@ -1,7 +1,8 @@
 //! The secret that every process of one cluster knows.
 
 use std::{
-    fmt, fs,
+    fmt,
+    fs::{self, File},
     io::{self, Write as _},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
@@ -56,9 +57,17 @@ impl Token {
     /// What the system says; E120 as its cause if the file holds no token, E129 if somebody else may have put it there: the
     /// cluster would be theirs. That everybody may read it is in the log, once.
     pub fn load(path: &Path) -> io::Result<Self> {
-        folder::check_ours(path)?;
-        let token = fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)?;
-        if fs::metadata(path)?.mode() & READABLE_BY_ALL != 0 {
+        // Whose it is explains why it cannot be opened.
+        let open = File::open(path).map_err(|error| folder::check_ours(path).err().unwrap_or(error));
+        Self::read(path, open?)
+    }
+
+    /// What is read was looked at, whatever has taken its name meanwhile.
+    fn read(path: &Path, open: File) -> io::Result<Self> {
+        let there = open.metadata()?;
+        folder::check_ours_as(path, &there)?;
+        let token = io::read_to_string(open)?.trim().parse().map_err(io::Error::other)?;
+        if there.mode() & READABLE_BY_ALL != 0 {
             static WARNED: Once = Once::new();
             let mended_by = format!("chmod 600 {}", path.display());
             WARNED.call_once(|| warn!(mended_by, "every user of this machine may read the token file"));
@@ -170,6 +179,21 @@ mod tests {
         assert_eq!(format!("{made:?}"), "Token(***)");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_is_refused_also_if_another_takes_its_name_once_it_is_open() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let [path, sound] = ["token", "sound"].map(|name| dir.path().join(name));
+        let token = Token::load_or_create(&sound).unwrap();
+        Token::generate().write(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let open = File::open(&path).unwrap();
+        fs::rename(&sound, &path).unwrap();
+        let refused = Token::read(&path, open).unwrap_err();
+        assert!(folder::NotOurs::is_behind(&refused), "{refused}");
+        assert!(token.matches(&Token::load(&path).unwrap()));
     }
 
     #[test]
