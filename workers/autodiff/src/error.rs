@@ -5,7 +5,6 @@ use syncline_onnx::{CompileError, ElementType, OnnxError};
 use crate::{
     catalogue::way_around,
     forward::{HOLDS_NAN, OTHER_FLOAT},
-    loss::Loss,
 };
 
 /// Why no training graph could be made. Codes are stable.
@@ -67,10 +66,8 @@ pub enum AutodiffError {
         node: String,
         /// Output that the loss was asked for.
         output: String,
-        /// Operator that makes probabilities of scores, `Softmax` or `Sigmoid`.
-        squash: &'static str,
-        /// The scores before it.
-        scores: String,
+        /// Which value to train on instead, with which loss, in words.
+        remedy: Box<str>,
     },
     /// Nothing to train.
     #[error("[E315] model has no trainable float32 weight")]
@@ -275,18 +272,7 @@ impl AutodiffError {
                 "`syncline model show` lists the outputs; where the model computes the loss itself, name the value that the loss is \
                  taken of with --output, or `output` beside the loss",
             ),
-            Self::Probabilities { squash, scores, .. } => {
-                let loss =
-                    if *squash == "Sigmoid" { Loss::BinaryCrossEntropy } else { Loss::SoftmaxCrossEntropy };
-                let labels = match loss {
-                    Loss::SoftmaxCrossEntropy => "the number of its class",
-                    _ => "0 or 1, or one of them for each class",
-                };
-                return Some(format!(
-                    "train on the scores before the {squash}: name `{scores}` as the output (`output` beside the loss of a job file, --output on \
-                     the command line), and {loss} as the loss, with {labels} as the label of a sample"
-                ));
-            }
+            Self::Probabilities { remedy, .. } => Some(&**remedy),
             Self::ReservedName { .. } => Some(
                 "rename the value in the model: docs/exporters.md has the lines; --label of `model check` and `model train-graph` \
                  calls the label otherwise, in graphs that no job trains",

@@ -22,9 +22,7 @@ const MOVES: [&str; 10] =
 /// Operators after which probabilities still are some, and that cannot be applied to scores instead.
 const OPAQUE: [&str; 2] = ["Clip", "Split"];
 
-/// What makes probabilities of scores.
 const SIGMOID: &str = "Sigmoid";
-const SOFTMAX: &str = "Softmax";
 
 /// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the model.
 pub(crate) fn scores(
@@ -84,18 +82,22 @@ pub(crate) fn sigmoid_of(graph: &GraphProto, value: &str) -> Option<String> {
 /// What makes probabilities of scores, in front of nodes that move them.
 fn squash_of<'g>(makers: &Makers<'g>, value: &'g str) -> Option<&'g NodeProto> {
     let maker = Trail::of(makers, value).maker;
-    maker.filter(|node| [SIGMOID, SOFTMAX].contains(&node.op_type.as_str()))
+    maker.filter(|node| [SIGMOID, "Softmax"].contains(&node.op_type.as_str()))
 }
 
 /// `squash`: the node that makes probabilities of scores, which may be `node` itself.
 fn refusal(loss: Loss, node: &NodeProto, output: &str, squash: &NodeProto) -> AutodiffError {
-    AutodiffError::Probabilities {
-        loss: loss.name(),
-        node: node.label().to_owned(),
-        output: output.to_owned(),
-        squash: if squash.op_type == SIGMOID { SIGMOID } else { SOFTMAX },
-        scores: squash.input.first().cloned().unwrap_or_default(),
-    }
+    let (squash, scores) = (&squash.op_type, squash.input.first().map(String::as_str).unwrap_or_default());
+    let (fits, labels) = match squash.as_str() {
+        SIGMOID => (Loss::BinaryCrossEntropy, "0 or 1, or one of them for each class"),
+        _ => (Loss::SoftmaxCrossEntropy, "the number of its class"),
+    };
+    let remedy = format!(
+        "train on the scores before the {squash}: name `{scores}` as the output (`output` beside the loss of a job file, --output on \
+         the command line), and {fits} as the loss, with {labels} as the label of a sample"
+    );
+    let (node, output) = (node.label().to_owned(), output.to_owned());
+    AutodiffError::Probabilities { loss: loss.name(), node, output, remedy: remedy.into() }
 }
 
 type Makers<'g> = HashMap<&'g str, &'g NodeProto>;
