@@ -65,8 +65,6 @@ const MAX_EPOCH: u64 = (1 << 53) - 1;
 
 /// How long a shard has to answer when another process announces the same index.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// A standby that does not take over is tried so often again before others are let wait.
-const MAX_PROMOTIONS: u32 = 1;
 /// How long a standby has to take over.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -129,7 +127,6 @@ impl ShardDirectory {
         let known = { self.lock().knows(&hello) };
         let mut alone = if known { None } else { Some(self.deciding(index).lock().await) };
         let (mut primary_answers, mut taken_over) = (None, None);
-        let mut failed = 0;
         loop {
             match decide(primary_answers) {
                 Decision::Role { role, peer, new } => {
@@ -162,11 +159,11 @@ impl ShardDirectory {
                 Decision::PromoteStandby => {
                     match self.promote_alone(index, epoch, log).await {
                         Some(address) => taken_over = Some(address),
-                        None if failed == MAX_PROMOTIONS => {
+                        // It is asked once for each announcement: whoever announces itself waits for an answer.
+                        None => {
                             let role = ReplicaRole::Undecided;
                             return Announcement::Accepted { role, peer: None, new: false, taken_over: None };
                         }
-                        None => failed += 1,
                     }
                     primary_answers = None;
                 }
@@ -235,9 +232,10 @@ impl ShardDirectory {
                 Some(address)
             }
             failed => {
-                let follows = !matches!(failed, Ok(Ok(Err(ShardFault::NotFollowing { .. }))));
                 warn!(shard = %index, address, ?failed, "the standby of a shard cannot serve it");
-                self.lock().not_promoted(&standby, follows, Instant::now());
+                if matches!(failed, Ok(Ok(Err(ShardFault::NotFollowing { .. })))) {
+                    self.lock().follows_nobody(&standby, Instant::now());
+                }
                 None
             }
         }

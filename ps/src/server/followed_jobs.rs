@@ -19,7 +19,7 @@ pub(super) struct FollowedJobs(pub(super) Mutex<Followed>);
 #[derive(Default)]
 pub(super) struct Followed {
     /// Under which those are followed that are here; `None`: nothing is followed.
-    term: Option<Term>,
+    pub term: Option<Term>,
     pub jobs: HashMap<JobId, Arc<FollowedJob>>,
 }
 
@@ -38,31 +38,36 @@ impl FollowedJobs {
         lock(&self.0).jobs.values().filter(|job| job.is_in_step()).count()
     }
 
-    /// Forgets all, and takes in those that are sent under `term`.
+    /// Forgets all, and takes in those that are sent under `term`. Waits for the changes that are being made.
     pub(super) fn begin(&self, term: Term) {
-        self.end_all(Some(term));
+        let mut followed = lock(&self.0);
+        followed.term = Some(term);
+        let old: Vec<_> = followed.jobs.drain().map(|(_, job)| job).collect();
+        drop(followed);
+        old.iter().for_each(|job| job.end());
     }
 
-    /// Those that can be served; nothing changes them any more, and none comes in.
-    pub(super) fn take(&self) -> Vec<Arc<JobShard>> {
-        let all = self.end_all(None);
+    /// Those that can be served; nothing changes them any more, and none comes in. Waits for the changes that are being made, which may
+    /// take long: until they are [forgotten](Self::forget_all) this process says that it has them.
+    pub(super) fn finish(&self) -> Vec<Arc<JobShard>> {
+        let mut followed = lock(&self.0);
+        followed.term = None;
+        let all: Vec<_> = followed.jobs.values().cloned().collect();
+        // The table is not locked meanwhile: who makes a change may need it.
+        drop(followed);
+        all.iter().for_each(|job| job.end());
         all.into_iter().filter(|job| job.is_in_step()).map(|job| job.shard.clone()).collect()
+    }
+
+    /// They are served from now on.
+    pub(super) fn forget_all(&self) {
+        lock(&self.0).jobs.clear();
     }
 
     /// A run of the same job, if one is followed.
     pub(super) fn find(&self, run: &RunId) -> Option<Arc<JobShard>> {
         let known = lock(&self.0).jobs.get(&run.job).map(|job| job.shard.clone());
         known.filter(|shard| shard.run().is_of_same_job(run))
-    }
-
-    /// Waits for the changes that are being made. The table is not locked meanwhile: who makes one may need it.
-    pub(super) fn end_all(&self, next: Option<Term>) -> Vec<Arc<FollowedJob>> {
-        let mut followed = lock(&self.0);
-        followed.term = next;
-        let all: Vec<_> = followed.jobs.drain().map(|(_, job)| job).collect();
-        drop(followed);
-        all.iter().for_each(|job| *lock(&job.ended) = true);
-        all
     }
 
     /// False: another term has begun.
@@ -74,7 +79,7 @@ impl FollowedJobs {
         let old = followed.jobs.insert(job.shard.job().clone(), job.clone());
         drop(followed);
         if let Some(old) = old {
-            *lock(&old.ended) = true;
+            old.end();
         }
         true
     }
@@ -90,6 +95,11 @@ impl FollowedJobs {
 impl FollowedJob {
     pub(super) fn new(shard: JobShard) -> Self {
         Self { shard: Arc::new(shard), in_step: AtomicBool::new(false), ended: Mutex::new(false) }
+    }
+
+    /// Waits for the change that is being made; no other one is.
+    fn end(&self) {
+        *lock(&self.ended) = true;
     }
 
     pub(super) fn is_in_step(&self) -> bool {

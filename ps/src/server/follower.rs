@@ -152,6 +152,7 @@ mod tests {
     use super::{
         super::{
             checkpoints,
+            followed_jobs::FollowedJobs,
             pull::tests::{Meanwhile, shard},
             role_change,
         },
@@ -324,11 +325,12 @@ mod tests {
     fn a_copy_of_an_earlier_term_is_not_taken_in() {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
-        for later in [None, Some(TERM + 1)] {
-            shared.followed.end_all(later);
+        let ends: [fn(&FollowedJobs); 2] = [|all| drop(all.finish()), |all| all.begin(TERM + 1)];
+        for end in ends {
+            end(&shared.followed);
             let answers = answers_to(&shared, &copy_and([StandbyOp::InStep]));
             assert_eq!(answers[1..], [Reply::Fault(ShardFault::NotFollowing { term: TERM })]);
         }
-        assert!(shared.followed.take().is_empty());
+        assert!(shared.followed.finish().is_empty());
     }
 }

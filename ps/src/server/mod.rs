@@ -260,7 +260,7 @@ impl Handle {
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {
-            jobs.extend(self.shared.followed.take());
+            jobs.extend(self.shared.followed.finish());
         }
         jobs.iter().for_each(|job| {
             job.stop_standby();

@@ -1,6 +1,9 @@
 //! What a change of the role of this process brings with it: it serves the jobs that it followed, or gives them up.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, TryLockError},
+    time::Instant,
+};
 
 use syncline_rpc::{ReplicaRole, ShardFault, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
@@ -19,7 +22,12 @@ pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
 
 fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
     let keeper = &shared.role;
-    let _alone = lock(&keeper.changing);
+    let _alone = match keeper.changing.try_lock() {
+        // This process is being promoted, which may take longer than the engine takes a silence for: the next answer counts.
+        Err(TryLockError::WouldBlock) => return,
+        Err(TryLockError::Poisoned(held)) => held.into_inner(),
+        Ok(held) => held,
+    };
     // What stops keeps its jobs as they are.
     if shared.stopping().is_err() {
         return;
@@ -107,13 +115,19 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     shared.jobs.fence().check(epoch)?;
     let keeper = &shared.role;
     let _alone = lock(&keeper.changing);
-    let before = lock(&keeper.state).role;
-    match before {
-        Some(ReplicaRole::Standby { term: own }) if own < term => {}
-        Some(ReplicaRole::Primary { .. }) => return Ok(shared.jobs.open_jobs().len() as u64),
+    let mut state = lock(&keeper.state);
+    match &mut state.role {
+        Some(ReplicaRole::Standby { term: own }) if *own < term => {}
+        // Of an engine that did not hear that another one had let it serve: it counts on this term.
+        Some(ReplicaRole::Primary { term: own }) => {
+            *own = term.max(*own);
+            drop(state);
+            return Ok(shared.jobs.open_jobs().len() as u64);
+        }
         _ => return Err(ShardFault::NotFollowing { term }),
     }
-    let jobs = shared.followed.take();
+    drop(state);
+    let jobs = shared.followed.finish();
     let count = jobs.len() as u64;
     for job in jobs {
         job.stop_following();
@@ -127,6 +141,7 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     (state.role, state.peer) = (Some(ReplicaRole::Primary { term }), None);
     state.serves_since = Some(Instant::now());
     drop(state);
+    shared.followed.forget_all();
     info!(jobs = count, term, "serves this shard now");
     keeper.urgent.notify_one();
     Ok(count)
@@ -140,11 +155,13 @@ mod tests {
         thread,
     };
 
-    use syncline_scheduler::ids::{Generation, Incarnation, RunId};
+    use syncline_rpc::ShardHello;
+    use syncline_scheduler::ids::{Generation, Incarnation, RunId, ShardIndex};
 
     use super::{
         super::{
             connections::ConnectionGuard,
+            followed_jobs::FollowedJob,
             pull::tests::shard,
             role::{FIRST_PAUSE, FORGIVEN_AFTER},
             tensor,
@@ -155,6 +172,7 @@ mod tests {
         codec::Codec,
         shard::ReadCondition,
         transport::{Channel, Socket},
+        waiting::until,
         wire::{Reply, Request, SessionKey},
     };
 
@@ -182,6 +200,39 @@ mod tests {
         bytes.clear();
         let _ = worker.read_to_end(&mut bytes);
         assert!(bytes.is_empty(), "it is told {:?}", Reply::read(&mut &bytes[..], &mut scratch));
+    }
+
+    /// The change that is awaited may take seconds. An engine that hears nothing meanwhile would let a process serve that has nothing.
+    #[test]
+    fn a_process_that_is_being_promoted_says_what_it_has_until_it_serves_and_then_the_last_term() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let following = orders(ReplicaRole::Standby { term: 8 });
+        take_role(&shared, &following);
+        let job = Arc::new(FollowedJob::new(shard(&[0.0; 3])));
+        job.in_step.store(true, Ordering::Release);
+        assert!(shared.followed.insert(&job, 8));
+        let says = || {
+            let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+            let hello = shared.role.complete_hello(&shared, &hello);
+            (hello.role, hello.jobs)
+        };
+        thread::scope(|scope| {
+            let change = lock(&job.ended);
+            let promoted = scope.spawn(|| promote(&shared, EngineEpoch(1), 9));
+            until("the promotion waits", || lock(&shared.followed.0).term.is_none());
+            // The engine answers each of its announcements.
+            let answered = scope.spawn(|| follow_orders(&shared, &following));
+            until("an answer is followed", || answered.is_finished());
+            assert_eq!(says(), (Some(ReplicaRole::Standby { term: 8 }), 1));
+            drop(change);
+            assert_eq!(promoted.join().unwrap().unwrap(), 1);
+        });
+        assert_eq!(says(), (Some(ReplicaRole::Primary { term: 9 }), 1));
+        for (asked, told) in [(12, 12), (10, 12)] {
+            assert_eq!(promote(&shared, EngineEpoch(1), asked).unwrap(), 1);
+            assert_eq!(says().0, Some(ReplicaRole::Primary { term: told }));
+        }
     }
 
     /// The engine says once that a process goes on alone, and maybe before the copy of a job has begun.

@@ -1,10 +1,10 @@
 //! What is to become of a process without a role.
 
-use std::time::Instant;
+use std::{iter, time::Instant};
 
 use syncline_rpc::{ReplicaRole, ShardHello};
 
-use super::{Decision, FAILOVER_SILENCE, PARTNER_SILENCE, slot::Slot};
+use super::{Decision, FAILOVER_SILENCE, PARTNER_SILENCE, ReplicaProcess, STANDBY_PATIENCE, slot::Slot};
 
 pub(super) enum RoleDecision {
     Serve,
@@ -66,13 +66,20 @@ impl<C> Slot<C> {
         if hello.replicas < 2 || served && self.primary.is_none() {
             return RoleDecision::Serve;
         }
-        if self.standby.as_ref().is_some_and(|standby| standby.has_what(hello)) {
-            return RoleDecision::Other(Decision::PromoteStandby);
+        let standby = self.standby_unless_replaced(hello);
+        if let Some(standby) = standby.filter(|standby| standby.has_what(hello)) {
+            let silent = now.duration_since(standby.seen);
+            if silent <= FAILOVER_SILENCE {
+                return RoleDecision::Other(Decision::PromoteStandby);
+            }
+            if standby.hello.jobs > hello.jobs && silent <= STANDBY_PATIENCE {
+                return RoleDecision::Wait;
+            }
         }
         if let Some(dead) = &self.primary {
             return self.judge_after(&dead.hello, hello, now);
         }
-        match &self.standby {
+        match standby {
             Some(_) => RoleDecision::Serve,
             None if follows || hello.followed_before && hello.jobs == 0 => RoleDecision::Follow,
             None if now.duration_since(self.vacant_since) > PARTNER_SILENCE => RoleDecision::Serve,
@@ -80,9 +87,15 @@ impl<C> Slot<C> {
         }
     }
 
+    /// The standby, if no other process has come in its place: then it has ended.
+    fn standby_unless_replaced(&self, hello: &ShardHello) -> Option<&ReplicaProcess<C>> {
+        let mut come = iter::once(hello).chain(self.undecided.iter().map(|(known, _)| known));
+        self.standby.as_ref().filter(|standby| !come.any(|other| is_successor(other, &standby.hello)))
+    }
+
     /// The same, where the process that served has ended, after these last words of it.
     fn judge_after(&self, dead: &ShardHello, hello: &ShardHello, now: Instant) -> RoleDecision {
-        let came_back = |hello: &ShardHello| dead.identity == hello.identity || dead.address == hello.address;
+        let came_back = |hello: &ShardHello| is_successor(hello, dead);
         if !came_back(hello) {
             // What another one has may be older than what that one has, who may come back: with nothing, if it was killed.
             let back = self.undecided.iter().map(|(known, _)| known).find(|known| came_back(known));
@@ -116,4 +129,9 @@ impl<C> Slot<C> {
             _ => RoleDecision::Wait,
         }
     }
+}
+
+/// Whether a process was started in the place of the other one, in its folder or at its address.
+fn is_successor(later: &ShardHello, ended: &ShardHello) -> bool {
+    later.boot != ended.boot && (later.identity == ended.identity || later.address == ended.address)
 }

@@ -5,6 +5,7 @@
 //! | served under a later term than the one that serves | the primary |
 //! | is of a shard that nobody serves, without having served it, and the engine has just begun | undecided, until another comes or some time has passed: that one may have the jobs |
 //! | is of a shard that nobody serves, where one follows that has as much | the standby, once that one is promoted |
+//! | the same with less than that one has, which is silent | undecided for a while: that one may only sleep |
 //! | is of a shard whose primary is silent, and is not that one come back | undecided, until that one counts as lost: it may have more |
 //! | followed when it was stopped, and nobody serves | a standby that waits for the primary, for a while |
 //! | comes second, where shards have two processes | the standby |
@@ -51,6 +52,8 @@ const PARTNER_SILENCE: Duration = Duration::from_secs(10);
 /// How long a process that was overtaken waits for the one that took over. That one may be cut off and serve others, or have died
 /// before it served; then this one has most, and jobs that have lost something go back to their checkpoints.
 const OVERTAKER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a process waits for a silent standby that has jobs which it lacks: that one may only sleep, as the one that served might.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 /// One part in so many of the silence after which a shard counts as lost.
 const LAST_MOMENT: u32 = 10;
 /// Numbers of terms that one epoch has.
@@ -141,6 +144,7 @@ impl<C: Clone> ShardSlots<C> {
             term,
             seen: now,
             unanswered: UnansweredOrders::default(),
+            offered: None,
             client: client(),
         };
         match slot.judge(hello, primary_answers, now) {
@@ -272,10 +276,18 @@ impl<C: Clone> ShardSlots<C> {
         self.slots.iter().filter(|(_, slot)| due(slot)).map(|(index, _)| *index).collect()
     }
 
-    /// The standby of a shard, and the term under which it would serve.
+    /// The standby of a shard, and the term under which it would serve: the same one if it is asked again, which may serve by now.
     pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(ReplicaProcess<C>, u64)> {
-        let standby = self.slots.get(&index)?.standby.clone()?;
-        Some((standby, self.next_term()))
+        let Self { slots, next_term, .. } = self;
+        let slot = slots.get_mut(&index)?;
+        let standby = slot.standby.as_mut()?;
+        let offered = standby.offered.filter(|term| slot.taken_over <= Some(*term));
+        let term = offered.unwrap_or_else(|| {
+            *next_term += 1;
+            *next_term
+        });
+        standby.offered = Some(term);
+        Some((standby.clone(), term))
     }
 
     /// A standby serves from now on.
@@ -289,16 +301,11 @@ impl<C: Clone> ShardSlots<C> {
         slot.told = Some(None);
     }
 
-    /// A standby could not be promoted. One that is silent, or says that it follows nobody, is forgotten; another is tried again.
-    pub(super) fn not_promoted(&mut self, standby: &ReplicaProcess<C>, follows: bool, now: Instant) {
-        let is_over = |known: &mut ReplicaProcess<C>| {
-            known.is(&standby.hello) && (!follows || now.duration_since(known.seen) > FAILOVER_SILENCE)
-        };
+    /// A standby that was to serve says that it follows nobody: it is forgotten.
+    pub(super) fn follows_nobody(&mut self, standby: &ReplicaProcess<C>, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
-            slot.standby.take_if(is_over);
-            if !follows {
-                slot.overtaker_awaited_until = Some(now);
-            }
+            slot.standby.take_if(|known| known.is(&standby.hello));
+            slot.overtaker_awaited_until = Some(now);
         }
     }
 

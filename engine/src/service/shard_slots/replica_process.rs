@@ -13,6 +13,8 @@ pub(in crate::service) struct ReplicaProcess<C> {
     pub term: u64,
     pub seen: Instant,
     pub unanswered: UnansweredOrders,
+    /// The term under which this standby was told to serve: it may do so, or begin to later, without that being heard.
+    pub offered: Option<u64>,
     pub client: C,
 }
 
@@ -31,7 +33,7 @@ impl<C> ReplicaProcess<C> {
 
     /// Another process serves, of which this standby has nothing: it is told to drop what it has.
     pub(super) fn begin_anew(&mut self, term: u64) {
-        self.term = term;
+        (self.term, self.offered) = (term, None);
         (self.hello.jobs, self.hello.mirrored) = (0, false);
     }
 

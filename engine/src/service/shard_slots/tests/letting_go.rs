@@ -7,7 +7,7 @@ fn a_standby_that_was_forgotten_keeps_what_it_has_unless_the_primary_went_on_wit
     for goes_on in [false, true] {
         let mut shard = pair(1);
         let (standby, _) = shard.slots.candidate(ShardIndex(0)).unwrap();
-        shard.slots.not_promoted(&standby, false, shard.now);
+        shard.slots.follows_nobody(&standby, shard.now);
         if goes_on {
             shard.role(&with_jobs(1, fresh(1)));
         }

@@ -63,7 +63,7 @@ fn a_standby_that_says_that_it_follows_nobody_keeps_no_primary_waiting() {
     let follower = Some(standby.term);
     let primary = ShardHello { follower, lost: follower, ..with_jobs(1, as_primary(1, fresh(1))) };
     assert_eq!(shard.role(&primary), "overtaken", "no answer has come yet");
-    shard.slots.not_promoted(&standby, false, shard.now);
+    shard.slots.follows_nobody(&standby, shard.now);
     assert_eq!(shard.role(&primary), "takes back");
 }
 

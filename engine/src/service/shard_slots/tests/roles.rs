@@ -122,8 +122,10 @@ fn a_standby_drops_what_it_has_where_a_process_serves_that_never_had_it() {
 #[test]
 fn a_promotion_whose_answer_was_lost_is_found_out() {
     let mut shard = pair(1);
-    let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
-    shard.slots.not_promoted(&standby, true, shard.now);
+    let (_, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.noted(ShardIndex(0), RoleNote::TakenOver(term));
+    // It is asked again before it can say so.
+    assert_eq!(shard.slots.candidate(ShardIndex(0)).unwrap().1, term);
     assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
     assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
 }

@@ -148,9 +148,7 @@ fn a_standby_that_has_some_of_the_jobs_serves_before_the_shard_counts_as_lost() 
 fn a_standby_that_says_that_it_follows_nobody_is_forgotten_at_once() {
     let mut shard = pair(1);
     let (standby, _) = shard.slots.candidate(ShardIndex(0)).unwrap();
-    shard.slots.not_promoted(&standby, true, shard.now);
-    assert!(shard.slots.standby(ShardIndex(0)).is_some(), "it may have been slow");
-    shard.slots.not_promoted(&standby, false, shard.now);
+    shard.slots.follows_nobody(&standby, shard.now);
     assert!(shard.slots.standby(ShardIndex(0)).is_none());
 }
 

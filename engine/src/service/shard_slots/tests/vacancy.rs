@@ -42,7 +42,7 @@ fn in_the_morning_the_one_with_the_jobs_serves_whoever_comes_first() {
             ..hello.clone()
         });
         let standby = shard.slots.standby(ShardIndex(0)).unwrap().clone();
-        shard.slots.not_promoted(&standby, false, shard.now);
+        shard.slots.follows_nobody(&standby, shard.now);
         let mut roles = Vec::new();
         for hello in &again {
             let answers = shard.slots.primary(ShardIndex(0)).unwrap().hello.boot > 10;
@@ -67,6 +67,40 @@ fn in_the_morning_the_one_with_the_jobs_serves_whoever_comes_first() {
     let mut shard = Shard::new();
     let roles = [fresh(2), had.clone(), fresh(2), had].map(|hello| shard.role(&hello));
     assert_eq!(roles, ["undecided", "primary", "standby", "primary"]);
+}
+
+/// It may sleep, or take over for longer than an engine waits for that.
+#[test]
+fn who_comes_back_with_nothing_waits_for_a_silent_standby_that_has_the_jobs() {
+    let killed = |address: &str| ShardHello { boot: 11, address: address.into(), ..fresh(1) };
+    for address in ["here:1", "here:11"] {
+        let (mut shard, back) = (pair(1), killed(address));
+        assert_eq!(shard.announce(&back, false), Decision::PromoteStandby);
+        shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+        let undecided = |shard: &mut Shard| match shard.announce(&back, false) {
+            Decision::Role { role, .. } => role == ReplicaRole::Undecided,
+            _ => false,
+        };
+        assert!(undecided(&mut shard));
+        shard.wait(STANDBY_PATIENCE - FAILOVER_SILENCE - Duration::from_millis(1));
+        assert!(undecided(&mut shard));
+        // It wakes.
+        shard.role(&following(with_jobs(1, fresh(2))));
+        assert_eq!(shard.announce(&back, false), Decision::PromoteStandby);
+        shard.wait(STANDBY_PATIENCE + Duration::from_millis(1));
+        let served = shard.announce(&back, false);
+        assert!(
+            matches!(served, Decision::Role { role: ReplicaRole::Primary { .. }, .. }),
+            "that one does not come: {served:?}"
+        );
+    }
+    // It was killed as well, and is back with nothing.
+    let mut shard = pair(1);
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(shard.role(&killed("here:1")), "undecided");
+    shard.announce(&ShardHello { boot: 12, address: "here:12".into(), ..fresh(2) }, false);
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(shard.role(&killed("here:1")), "primary");
 }
 
 #[test]
