@@ -6,19 +6,20 @@ use std::collections::VecDeque;
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, CommitRefs, Core, Effect, Event, Happening, HeldJob, Input,
-        Iterated, Job, JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, RelativeSpeed,
-        ShardProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Iterated, Job, JobPhase, LastWeights, Outcome, Phase, ProgressFloor, PushProgress, Refused,
+        RelativeSpeed, ShardProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work,
+        WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
-    sim::{graph_submission, new_task, training, training_job},
+    sim::{ControlPlane, graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind, TrainSpec},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
 use crate::{
     cluster::stored::apply,
-    world::{World, done, id, run},
+    world::{Recorder, World, done, id, run},
 };
 
 fn cancel(job: &str) -> Cancellation {
@@ -855,6 +856,44 @@ fn pushes_of_a_worker_that_shards_may_have_forgotten_are_asked_of_none() {
     }
     assert_eq!(world.job("job").floor().pushes.get(last), None);
     assert_eq!(world.code("job"), "running");
+}
+
+/// A shard that was away is told of all of them at once, and may have sealed all when it says how far it is.
+#[test]
+fn pushes_of_workers_that_leave_together_are_asked_of_no_shard_that_may_have_forgotten_them() {
+    for (leave_together, asked) in [(256, 256), (257, 0)] {
+        let mut world = World::new();
+        let workers: Vec<Incarnation> = (1..=leave_together).map(|n| world.join(n, "worker")).collect();
+        world.submit(spec("job", "asp", 10_000), 5);
+        for worker in &workers {
+            world.report(*worker, done);
+        }
+        world.plane.shell.undelivered = Some(Vec::new());
+        workers.iter().for_each(|worker| leave(&mut world, *worker));
+        let floor = world.job("job").floor();
+        assert_eq!(floor.pushes.len(), asked, "{leave_together}");
+        let progress = progress(0, &[]);
+        let attached = Input::Attached { run: run("job", 5), shard: ShardIndex(0), progress, floor };
+        world.give(attached);
+        assert_eq!(world.code("job"), if asked == 0 { "running" } else { "E220" });
+    }
+}
+
+/// It is asked again where its answer may have been lost, and may have forgotten by then.
+#[test]
+fn what_a_shard_answered_first_of_a_worker_that_it_seals_counts() {
+    let mut world = World { plane: ControlPlane::new(2, Recorder::default()), ..World::new() };
+    let worker = world.join(1, "worker");
+    world.submit(spec("job", "asp", 100), 5);
+    world.report(worker, done);
+    world.plane.shell.undelivered = Some(Vec::new());
+    leave(&mut world, worker);
+    for (shard, watermark) in [(0, 1), (0, 0), (1, 1)] {
+        let (run, shard) = (run("job", 5), ShardIndex(shard));
+        let progress = PushProgress { watermark, partial: false };
+        world.give(Input::Sealed { run, shard, worker, progress });
+    }
+    assert_eq!(world.job("job").member(worker).unwrap().seal.unwrap().applied, 1);
 }
 
 /// The last 64 that have left are known.

@@ -167,15 +167,15 @@ impl JobState {
         self.closed += 1;
     }
 
-    /// Seals an incarnation. Returns those that are sealed for long: their filters may go, their watermarks have.
+    /// Seals an incarnation. Returns those that are sealed for long: their filters may go, their watermarks have before.
     pub(super) fn seal(&mut self, worker: Incarnation) -> Vec<Incarnation> {
         let Self { sealed, orders, watermarks, .. } = self;
         // A roster may still count on what came in before the seal.
-        let gone = sealed.insert(worker, |w| orders.values().any(|order| order.roster.contains_key(&w)));
-        for worker in &gone {
+        let outdated = sealed.insert(worker, |w| orders.values().any(|order| order.roster.contains_key(&w)));
+        for worker in &outdated.watermarks {
             watermarks.remove(worker);
         }
-        gone
+        outdated.filters
     }
 
     /// Remembered barriers beyond the first `seen`.

@@ -309,6 +309,24 @@ mod tests {
         push(newcomer).unwrap();
     }
 
+    /// A thousand workers are let go at once where a shard is away, and each seal is asked again where its answer was lost.
+    #[test]
+    fn who_was_sealed_before_hundreds_of_others_is_answered_for_as_at_first() {
+        let (shard, epoch) = (shard(), EngineEpoch(1));
+        let workers = || (1..=1_000).map(Incarnation);
+        for worker in workers() {
+            shard.apply(chunk(worker, 1, 0), &[0.0; 2]).unwrap();
+            shard.complete(worker, 1, &HEADER).unwrap();
+        }
+        for _ in 0..2 {
+            for worker in workers() {
+                let answer = shard.seal(epoch, worker).unwrap();
+                assert_eq!((answer.watermark, answer.partial), (1, false), "{worker}");
+            }
+        }
+        assert_eq!(lock(&shard.state).watermarks.len(), 256, "each push looks through these");
+    }
+
     #[test]
     fn shared_numbers_are_read_once_where_a_standby_is_told_of_them_and_where_they_lie_otherwise() {
         let (shard, mut scratch) = (shard(), Vec::new());

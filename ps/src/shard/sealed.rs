@@ -1,15 +1,20 @@
 //! The set of sealed incarnations, in little memory however many come and go.
 //!
 //! Incarnations are numbered as they come, and all but the living ones are sealed sooner or later: so they are kept as
-//! runs of numbers. Their push filters are kept for the last of them only: an engine that asks again asks soon.
+//! runs of numbers. Their push filters are kept for the last of them only: an engine that asks again asks soon, though of all workers
+//! of a job at a time. Their watermarks, which each push looks through, are kept for fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::ids::Incarnation;
 
-/// Number of sealed incarnations whose filters and watermarks are kept.
-const KEPT_FILTERS: usize = 256;
+use super::job::MAX_PUSHING_WORKERS;
+
+/// Number of sealed incarnations whose watermarks are kept. The engine counts on so many.
+const KEPT_WATERMARKS: usize = 256;
+/// The same of filters.
+const KEPT_FILTERS: usize = MAX_PUSHING_WORKERS;
 
 /// A set that only grows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -18,6 +23,16 @@ pub(super) struct SealedSet {
     runs: BTreeMap<u64, u64>,
     /// Those whose filters are kept, in the order of their seals.
     recent: VecDeque<Incarnation>,
+    /// So many of these, from the first on, have no watermark any more. Told again after a restart.
+    #[serde(skip)]
+    without_watermark: usize,
+}
+
+/// Those of whom something may go.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outdated {
+    pub watermarks: Vec<Incarnation>,
+    pub filters: Vec<Incarnation>,
 }
 
 impl SealedSet {
@@ -30,22 +45,26 @@ impl SealedSet {
         self.recent.len()
     }
 
-    /// Adds one. Returns those whose filters may go now; `needed` ones stay.
-    pub(super) fn insert(
-        &mut self,
-        worker: Incarnation,
-        needed: impl Fn(Incarnation) -> bool,
-    ) -> Vec<Incarnation> {
+    /// Adds one. Returns those whose watermarks and filters may go now; `needed` ones stay.
+    pub(super) fn insert(&mut self, worker: Incarnation, needed: impl Fn(Incarnation) -> bool) -> Outdated {
+        let mut outdated = Outdated::default();
         if self.contains(worker) {
-            return Vec::new();
+            return outdated;
         }
         self.add(worker.0);
         self.recent.push_back(worker);
-        let mut gone = Vec::new();
-        while self.recent.len() > KEPT_FILTERS && self.recent.front().is_some_and(|oldest| !needed(*oldest)) {
-            gone.extend(self.recent.pop_front());
+        while self.recent.len() - self.without_watermark > KEPT_WATERMARKS
+            && let Some(oldest) = self.recent.get(self.without_watermark)
+            && !needed(*oldest)
+        {
+            outdated.watermarks.push(*oldest);
+            self.without_watermark += 1;
         }
-        gone
+        while self.recent.len() > KEPT_FILTERS && self.without_watermark > 0 {
+            outdated.filters.extend(self.recent.pop_front());
+            self.without_watermark -= 1;
+        }
+        outdated
     }
 
     fn add(&mut self, number: u64) {
@@ -91,16 +110,24 @@ mod tests {
     #[test]
     fn a_hundred_thousand_that_come_and_go_take_the_room_of_a_few() {
         let mut sealed = SealedSet::default();
-        let mut gone = 0;
+        let (mut watermarks, mut filters) = (0, 0);
+        let mut insert = |sealed: &mut SealedSet, number, needed| {
+            let outdated = sealed.insert(Incarnation(number), |worker| Some(worker.0) == needed);
+            watermarks += outdated.watermarks.len();
+            filters += outdated.filters.len();
+            (watermarks, filters)
+        };
+        let mut gone = (0, 0);
         for number in (0..100_000).filter(|n| n % 10_000 != 77) {
-            gone += sealed.insert(Incarnation(number), |worker| worker.0 == 500).len();
+            gone = insert(&mut sealed, number, Some(500));
         }
         // One in the middle is needed: it and those behind it stay until it is not.
-        assert_eq!((sealed.runs.len(), gone), (11, 499));
-        gone += sealed.insert(Incarnation(200_000), |_| false).len();
-        assert_eq!(sealed.recent.len(), KEPT_FILTERS);
-        assert_eq!(gone + KEPT_FILTERS, 99_990 + 1);
-        assert!(sealed.insert(Incarnation(3), |_| false).is_empty() && !sealed.contains(Incarnation(77)));
+        assert_eq!((sealed.runs.len(), gone), (11, (499, 499)));
+        gone = insert(&mut sealed, 200_000, None);
+        assert_eq!(gone, (99_991 - KEPT_WATERMARKS, 99_991 - KEPT_FILTERS));
+        assert_eq!(sealed.kept(), KEPT_FILTERS);
+        assert_eq!(insert(&mut sealed, 3, None), gone, "it was sealed before");
+        assert!(!sealed.contains(Incarnation(77)));
         assert!(sealed.contains(Incarnation(u64::MAX - 1)) == sealed.contains(Incarnation(u64::MAX)));
     }
 }

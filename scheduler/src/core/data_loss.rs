@@ -18,7 +18,7 @@ use crate::{
 /// How the reason of a job begins that goes back, or ends, because of that.
 const LOST: &str = "Redis has lost what it had acknowledged";
 
-/// Number of sealed workers whose last push each shard keeps.
+/// Number of sealed workers of which each shard says with its progress what their last push was.
 const SEALED_KEPT: u64 = 256;
 
 impl Job {
@@ -59,12 +59,13 @@ impl Job {
         // Each shard may have sealed so many since, in whatever order they came there.
         let begun = self.state.seals + sealing.count() as u64;
         let pushes = self.members.iter().filter_map(|(worker, member)| {
+            let kept = || member.seal.filter(|seal| begun - seal.complete_before <= SEALED_KEPT);
             let known = match &member.membership {
                 Membership::Preparing => return None,
-                Membership::Active | Membership::Sealing { .. } => member.finished,
-                Membership::Gone => {
-                    member.seal.filter(|seal| begun - seal.complete_before <= SEALED_KEPT)?.applied
-                }
+                Membership::Active => member.finished,
+                // A shard may have sealed it, and all others that go, before any answer is heard.
+                Membership::Sealing { .. } => kept().map(|_| member.finished)?,
+                Membership::Gone => kept()?.applied,
             };
             Some((*worker, known))
         });

@@ -78,7 +78,8 @@ impl Job {
             return;
         }
         let Membership::Sealing { answers } = &mut self.member_mut(worker).membership else { return };
-        answers.insert(shard, progress);
+        // Asked again, a shard may have forgotten how far a worker came that it sealed long ago.
+        answers.entry(shard).or_insert(progress);
         if (answers.len() as u64) < shards {
             return;
         }
