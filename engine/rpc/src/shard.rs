@@ -365,8 +365,9 @@ pub trait Shard {
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault>;
-    /// Where all shards are now, in order: those of every job that is open here.
-    async fn moved(epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault>;
+    /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each change that the engine hears of; what
+    /// comes late changes nothing.
+    async fn moved(epoch: EngineEpoch, revision: u64, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.
     async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.

@@ -139,10 +139,11 @@ impl ShardControl {
             tokio::spawn(async move {
                 let told = control.shards.call(shard, |c| {
                     // As they are when this one is reached.
-                    let addresses = control.shards.addresses();
+                    let (revision, addresses) = control.shards.revised_addresses();
+                    let (epoch, within) = (control.epoch, within(CALL_TIMEOUT));
                     async move {
                         match addresses {
-                            Some(addresses) => c.moved(within(CALL_TIMEOUT), control.epoch, addresses).await,
+                            Some(addresses) => c.moved(within, epoch, revision, addresses).await,
                             None => Ok(Ok(())),
                         }
                     }

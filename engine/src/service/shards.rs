@@ -55,6 +55,7 @@ pub(super) struct ShardDirectory {
     /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is asked for seconds, for
     /// which the other shards do not wait.
     deciding: Arc<[tokio::sync::Mutex<()>]>,
+    /// How often who serves has changed.
     pub(super) changed: watch::Sender<u64>,
     /// The highest epoch in whose name a shard has refused this engine.
     refused_by: Arc<AtomicU64>,
@@ -333,6 +334,13 @@ impl ShardDirectory {
     /// Addresses of all shards in order, if all are there.
     pub(super) fn addresses(&self) -> Option<Vec<String>> {
         self.addresses_in(&self.lock())
+    }
+
+    /// The same, and of which revision they are, or of a later one: calls of several revisions may overtake each other on their way.
+    pub(super) fn revised_addresses(&self) -> (u64, Option<Vec<String>>) {
+        // The count follows the change: who looks at it first knows of no less.
+        let revision = *self.changed.borrow();
+        (revision, self.addresses())
     }
 
     fn addresses_in(&self, known: &ShardSlots<ShardConnections>) -> Option<Vec<String>> {

@@ -308,9 +308,15 @@ impl Shard for Control {
         .await
     }
 
-    async fn moved(self, _: Context, epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault> {
+    async fn moved(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        revision: u64,
+        shards: Vec<String>,
+    ) -> Result<(), ShardFault> {
         self.while_serving().await;
-        self.shared.jobs.set_addresses(epoch, &shards)
+        self.shared.jobs.set_addresses(epoch, revision, &shards)
     }
 
     async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {

@@ -15,11 +15,19 @@ use super::{EpochFence, JobShard, lock};
 pub struct JobTable {
     fence: EpochFence,
     /// Addresses of all shards, as the engine said last.
-    addresses: Mutex<Vec<String>>,
+    addresses: Mutex<ShardAddresses>,
     /// Locked before the state of an entry, and for no longer than that.
     jobs: Mutex<BTreeMap<JobId, Arc<Entry>>>,
     /// Names that were closed, oldest first.
     closed: Mutex<VecDeque<JobId>>,
+}
+
+/// Where all shards are.
+#[derive(Default)]
+struct ShardAddresses {
+    /// Which engine said so, and how often they had changed then.
+    revision: (EngineEpoch, u64),
+    addresses: Vec<String>,
 }
 
 /// How many names of closed jobs are remembered, so that they are told from jobs that never existed.
@@ -71,15 +79,15 @@ impl Entry {
     }
 
     /// Opens a job that was set aside. `opening` is held.
-    fn read_aside(&self, aside: &Arc<AsideJob>, addresses: &Mutex<Vec<String>>) -> Result<(), ShardFault> {
+    fn read_aside(&self, aside: &Arc<AsideJob>, addresses: &Mutex<ShardAddresses>) -> Result<(), ShardFault> {
         let read = (aside.read)()?;
         let mut state = lock(&self.state);
         // It may have been closed meanwhile.
         if matches!(&*state, EntryState::Aside(still) if Arc::ptr_eq(still, aside)) {
             *state = read.map_or(EntryState::Empty, |shard| {
-                let addresses = lock(addresses);
+                let addresses = &lock(addresses).addresses;
                 if shard.shards().len() == addresses.len() {
-                    shard.set_addresses(&addresses);
+                    shard.set_addresses(addresses);
                 }
                 EntryState::Open(Arc::new(shard))
             });
@@ -184,10 +192,23 @@ impl JobTable {
         Ok(known.collect())
     }
 
-    /// Replaces the shard addresses of every job that has as many shards.
-    pub fn set_addresses(&self, epoch: EngineEpoch, shards: &[String]) -> Result<(), ShardFault> {
+    /// Replaces the shard addresses of every job that has as many shards. Those of an earlier revision come too late: orders that are read
+    /// together are carried out in any order. One order at a time.
+    pub fn set_addresses(
+        &self,
+        epoch: EngineEpoch,
+        revision: u64,
+        shards: &[String],
+    ) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
-        *lock(&self.addresses) = shards.to_vec();
+        let revision = (epoch, revision);
+        {
+            let mut known = lock(&self.addresses);
+            if revision < known.revision {
+                return Ok(());
+            }
+            *known = ShardAddresses { revision, addresses: shards.to_vec() };
+        }
         let of_all = self.open_jobs().into_iter().filter(|job| job.shards().len() == shards.len());
         of_all.for_each(|job| job.set_addresses(shards));
         Ok(())
@@ -378,6 +399,19 @@ mod tests {
             assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
             let is_closed = matches!(&*lock(&table.entry(&new.job).unwrap().state), EntryState::Closed(run) if *run == new);
             assert_eq!(is_closed, kept_out);
+        }
+    }
+
+    #[test]
+    fn addresses_that_come_after_later_ones_change_nothing_unless_another_engine_leads() {
+        let (table, run) = (JobTable::default(), run("digits", 1));
+        let load = || Ok(JobShard::of_values(run.generation, &[0.0; 3]));
+        let shard = table.open(EngineEpoch(1), &run, &[], load, || true).unwrap().created.unwrap();
+        let told = [(1, 5, "first"), (1, 7, "last"), (1, 6, "last"), (1, 7, "again"), (2, 1, "next")];
+        for (epoch, revision, is_at) in told {
+            let given = if revision == 6 { "late" } else { is_at };
+            table.set_addresses(EngineEpoch(epoch), revision, &[given.to_owned()]).unwrap();
+            assert_eq!(shard.shards(), [is_at], "{epoch}.{revision}");
         }
     }
 
