@@ -83,8 +83,10 @@ fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkErro
     while wait_to_begin(shared, job, peer.term, not_before) {
         let outcome = follow(shared, job, peer);
         if let Err(error) = outcome {
-            // One that is over may have made room at the standby for the run that follows it.
-            if job.has_standby_in_step(peer.term) && !job.is_over() {
+            // The standby refuses to follow a run that is over once it has the one after it. Where it was not reached it may not know that the run
+            // is over, and would keep it as one that is in step.
+            let may_not_know = !job.is_over() || matches!(error, LinkError::Broken(_));
+            if job.has_standby_in_step(peer.term) && may_not_know {
                 return Err(error);
             }
             job.lose_standby(peer.term);
@@ -252,7 +254,7 @@ mod tests {
         *,
     };
     use crate::{
-        shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, read_op},
+        shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, lock, read_op},
         transport::Socket,
         waiting::until,
     };
@@ -357,6 +359,26 @@ mod tests {
             primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
             let outcome = told.join().unwrap();
             assert!(outcome.is_ok(), "{outcome:?}");
+        });
+    }
+
+    #[test]
+    fn a_standby_that_may_not_have_heard_that_a_job_is_over_is_lost() {
+        let (pair, peer) = pair();
+        let (primary, standby) = (&pair.first, &pair.second);
+        let job = Arc::new(shard(&[0.0; 3]));
+        primary.jobs.restore(job.clone());
+        thread::scope(|scope| {
+            let told = scope.spawn(|| run(primary, &job, &peer));
+            until("the standby follows", || standby.followed.in_step() > 0);
+            let followed = lock(&standby.followed.0).jobs[job.job()].clone();
+            // It hangs.
+            let change = lock(&followed.ended);
+            primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
+            standby.connections.shut_down();
+            let outcome = told.join().unwrap();
+            drop(change);
+            assert!(matches!(outcome, Err(LinkError::Broken(_))), "{outcome:?}");
         });
     }
 
