@@ -10,7 +10,7 @@ use syncline_rpc::{ShardFault, Token};
 use super::{Addresses, CancelToken, Link, LinkError, retry::RetryBudget};
 use crate::{
     PsError,
-    wire::{Digest, MAX_BLOB_BYTES},
+    wire::{Digest, MAX_BLOB_BYTES, Request},
 };
 
 /// Memory is asked for in steps of this size, so that a wrong length cannot exhaust it.
@@ -114,7 +114,8 @@ impl BlobClient {
 
     pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
-        link.put_blob(digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))
+        let request = Request::PutBlob { digest };
+        link.put_blob(&request, digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))
     }
 
     fn get_from(&self, address: &str, digest: Digest) -> Result<Fetched, LinkError> {

@@ -259,10 +259,11 @@ impl Link {
         }
     }
 
-    /// Stores a blob of so many bytes, which `send` writes, unless it is there already, and whole. The shard brings it to disk before it
-    /// answers, which takes `limit` at most; `None`: as long as it may.
+    /// Stores a blob of so many bytes by this `request`; `send` writes them, unless it is there already, and whole. The shard brings it to
+    /// disk before it answers, which takes `limit` at most; `None`: as long as it may.
     pub(crate) fn put_blob(
         &mut self,
+        request: &Request,
         digest: Digest,
         bytes: u64,
         limit: Option<Duration>,
@@ -271,7 +272,7 @@ impl Link {
         if self.check_blob(digest)?.is_some() {
             return Ok(());
         }
-        Request::PutBlob { digest }.encode(bytes, &mut self.scratch);
+        request.encode(bytes, &mut self.scratch);
         self.channel.write_all(&self.scratch)?;
         send(&mut self.channel)?;
         self.set_read_timeout(limit)?;

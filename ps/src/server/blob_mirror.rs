@@ -1,5 +1,5 @@
 //! The blobs of a shard lie on both of its processes: the one that follows fetches what it lacks, every second; the one that
-//! serves asks the other for what it does not find.
+//! serves asks the other for what it does not find, and fetches what it lacks of one that comes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,14 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{OutageLogger, ShardFault};
+use syncline_rpc::{OutageLogger, ShardFault, ShardPeer};
 use tracing::{debug, warn};
 
 use super::{
     Shared,
     blobs::Durability,
     checkpoint_copy::STANDBY_PATIENCE,
-    mirroring::{self, PEER_LIMIT, ask_for_list, in_pieces},
+    mirroring::{self, PEER_LIMIT, ask_for_list, in_pieces, pause_after},
 };
 use crate::{
     client::{Link, LinkError},
@@ -43,9 +43,35 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (mut lacking, mut outage) = (MissingBlobs::default(), OutageLogger::default());
     let kind = mirroring::Kind { what: "blobs", thread: "ps-mirror", is_running: |shared| &shared.mirroring };
     mirroring::run(shared, kind, move |shared, primary, term, looking| {
-        let fetched = fetch_missing(shared, primary, &mut lacking, looking);
+        let follows = || shared.role.standby_term().is_some();
+        let fetched = fetch_missing(shared, primary, follows, &mut lacking, looking);
         note(shared, term, fetched, primary, &mut outage);
     });
+}
+
+/// Fetches, once, what a process has that has just begun to follow this one: if it served before, the values that it was given last are
+/// nowhere else.
+pub(super) fn fetch_from_new_standby(shared: &Arc<Shared>, standby: &ShardPeer) {
+    let (held, standby) = (shared.clone(), standby.clone());
+    let fetch = move || {
+        let follows = || held.role.standby().is_some_and(|now| now.term == standby.term);
+        let mut lacking = MissingBlobs::default();
+        while follows() && held.stopping().is_ok() {
+            let mut looking = Duration::ZERO;
+            match fetch_missing(&held, &standby.address, follows, &mut lacking, &mut looking) {
+                Ok(Look::All) => return,
+                Ok(Look::Unfinished) | Err(LinkError::Broken(_)) => {}
+                Err(error) => {
+                    let error = error.into_error(&standby.address);
+                    return warn!(%error, "this process lacks blobs of the one that follows it: they are fetched when they are asked for");
+                }
+            }
+            thread::sleep(pause_after(looking));
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("ps-mirror-back".into()).spawn(fetch) {
+        warn!(%error, "no thread that fetches blobs of the process that follows");
+    }
 }
 
 /// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and this process is to serve at
@@ -152,11 +178,12 @@ impl MissingBlobs {
     }
 }
 
-/// What the primary lacks stays: only the engine says what nobody needs, to both. `looking`: how long it took to find out what
-/// is missing, without the copying.
+/// What the other one lacks stays: only the engine says what nobody needs, to both. `goes_on`: whether that one is still the other process
+/// of the shard. `looking`: how long it took to find out what is missing, without the copying.
 fn fetch_missing(
     shared: &Arc<Shared>,
     primary: &str,
+    goes_on: impl Fn() -> bool,
     lacking: &mut MissingBlobs,
     looking: &mut Duration,
 ) -> Result<Look, LinkError> {
@@ -184,7 +211,7 @@ fn fetch_missing(
         first_fault = lacking.judge(digest, copied, primary)?;
     }
     for digest in missing {
-        if shared.role.standby_term().is_none() || shared.stopping().is_err() {
+        if !goes_on() || shared.stopping().is_err() {
             return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
         if lacking.is_copying(&digest) {
@@ -347,7 +374,7 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
     let mut file = File::open(shared.blobs.path(&digest))?;
     let bytes = file.metadata()?.len();
     let mut link = Link::open_shard(address, shared.here, &shared.token, PEER_LIMIT)?;
-    link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
+    link.put_blob(&Request::MirrorBlob { digest }, digest, bytes, Some(STORE_LIMIT), |channel| {
         in_pieces(shared, bytes, |piece| {
             file.read_exact(piece)?;
             channel.write_all(piece)

@@ -84,7 +84,8 @@ pub(super) fn run(
     }
 }
 
-fn pause_after(looking: Duration) -> Duration {
+/// How long to wait after a look that took so long.
+pub(super) fn pause_after(looking: Duration) -> Duration {
     (looking * SHARE).clamp(INTERVAL, LONGEST_INTERVAL)
 }
 

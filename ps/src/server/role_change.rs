@@ -107,6 +107,7 @@ fn follow_with_standby(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
         let open = shared.jobs.open_jobs();
         let claimed = open.iter().filter(|job| !shared.unclaimed.is_set_aside(job.run()));
         claimed.for_each(|job| replication::start(shared, job, &peer));
+        blob_mirror::fetch_from_new_standby(shared, &peer);
     }
 }
 

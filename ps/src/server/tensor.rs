@@ -70,6 +70,9 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
                 let kept = || blob_mirror::send_to_standby(shared, digest);
                 blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now, kept)?;
             }
+            Request::MirrorBlob { digest } => {
+                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now, || ())?;
+            }
             Request::PutValue { digest } => {
                 blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon, || ())?;
             }
@@ -227,6 +230,34 @@ mod tests {
         assert!(matches!(got, Reply::Fault(ShardFault::SecondAway { .. })), "{got:?}");
         drop(caller);
         let _ = served.join().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_follows_takes_blobs_from_the_one_that_serves_alone_and_hangs_up_on_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let (role, epoch) = (ReplicaRole::Standby { term: 2 }, EngineEpoch(1));
+        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        let digest = *blake3::hash(b"blob").as_bytes();
+        let answer_to = |request: Request| {
+            let (socket, mut caller) = Socket::with_peer();
+            let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+            request.encode(4, &mut bytes);
+            bytes.extend_from_slice(b"blob");
+            caller.write_all(&bytes).unwrap();
+            let held = shared.clone();
+            let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));
+            let answer = Reply::read(&mut caller, &mut scratch).map(|(reply, _)| reply);
+            drop(caller);
+            let _ = served.join().unwrap();
+            answer.ok()
+        };
+        for request in [Request::PutBlob { digest }, Request::PutValue { digest }] {
+            assert_eq!(answer_to(request.clone()), None, "{request:?}");
+            assert_eq!(shared.blobs.stat(&digest), Ok(None), "{request:?}");
+        }
+        assert_eq!(answer_to(Request::MirrorBlob { digest }), Some(Reply::BlobStored));
+        assert_eq!(shared.blobs.stat(&digest), Ok(Some(4)));
     }
 
     #[test]

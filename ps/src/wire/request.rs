@@ -122,6 +122,11 @@ pub enum Request {
         /// BLAKE3 that the body must have.
         digest: Digest,
     },
+    /// The same, from the process that serves a shard to the one that follows it.
+    MirrorBlob {
+        /// BLAKE3 that the body must have.
+        digest: Digest,
+    },
     /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk a little later.
     PutValue {
         /// BLAKE3 that the body must have.
@@ -190,7 +195,7 @@ impl Message for Request {
     fn body_limit(&self) -> u64 {
         match self {
             Self::Push { .. } | Self::PushRows { .. } | Self::PullRows { .. } => MAX_TENSOR_BYTES,
-            Self::PutBlob { .. } | Self::PutValue { .. } => MAX_BLOB_BYTES,
+            Self::PutBlob { .. } | Self::MirrorBlob { .. } | Self::PutValue { .. } => MAX_BLOB_BYTES,
             Self::Echo => ECHO_BYTES,
             Self::Pull { .. }
             | Self::PushInPlace { .. }
@@ -235,6 +240,9 @@ impl Request {
                 | Self::PullRows { .. }
                 | Self::Norm { .. }
                 | Self::PushCursor { .. }
+                // What the one that follows took, the other one would not get.
+                | Self::PutBlob { .. }
+                | Self::PutValue { .. }
         )
     }
 

@@ -48,8 +48,20 @@ impl Rig {
     }
 
     fn fetch(&self, lacking: &mut MissingBlobs) -> Result<Look, LinkError> {
-        fetch_missing(&self.shared, &self.primary(), lacking, &mut Duration::default())
+        fetch_missing(&self.shared, &self.primary(), || true, lacking, &mut Duration::default())
     }
+}
+
+/// It served until a moment ago, and was given values that this process had not fetched yet.
+#[test]
+fn what_a_process_has_that_comes_to_follow_is_fetched_by_the_one_that_has_taken_over() {
+    let rig = Rig::new(2);
+    role_change::promote(&rig.shared, EngineEpoch(1), TERM + 1).unwrap();
+    let peer = Some(ShardPeer { term: TERM + 2, address: rig.primary() });
+    let role = ReplicaRole::Primary { term: TERM + 1 };
+    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+    role_change::follow_orders(&rig.shared, &orders);
+    until("both blobs are here", || rig.has(0) && rig.has(1));
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn all() -> Vec<(Request, u64)> {
         (Request::GetCheckpoint { session: session(), number: 7 }, 0),
         (Request::PushCursor { session: session() }, 0),
         (Request::PutBlob { digest: [7; 32] }, 12),
+        (Request::MirrorBlob { digest: [7; 32] }, 12),
         (Request::PutValue { digest: [7; 32] }, 12),
         (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
         (Request::StatBlob { digest: [7; 32] }, 0),
