@@ -9,6 +9,7 @@ mod checkpoint;
 mod error;
 mod event_stream;
 mod find;
+mod large_values;
 mod models;
 mod patience;
 mod repetition;

@@ -2,7 +2,6 @@
 
 use super::Client;
 use crate::{
-    blocking,
     functions::OnnxModel,
     submit::{ByteSource, SubmitError, read},
 };
@@ -17,14 +16,14 @@ impl Client {
     /// # Errors
     /// E301 to E308 and E615 for what is no such model, E360 for a file that cannot be read.
     pub async fn upload_model(&self, onnx: impl Into<ByteSource>) -> Result<OnnxModel, SubmitError> {
-        let (source, store) = (onnx.into(), self.values().await?);
-        blocking(move || {
+        let source = onnx.into();
+        self.with_values(move |store, _| {
             let bytes = read(&source)?;
             syncline_onnx::parse(&bytes)
                 .map_err(|error| SubmitError::NoModel { model: source.name(), error: error.into() })?;
             store.put_blob(&bytes)?;
             Ok(OnnxModel::new(blake3::hash(&bytes)))
         })
-        .await
+        .await?
     }
 }

@@ -1,6 +1,5 @@
 //! A graph of calls becomes a job.
 
-use syncline_ps::client::{Addresses, CancelOnDrop};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -13,9 +12,8 @@ use super::{
     parts::{part, parts},
 };
 use crate::{
-    blocking,
     client::{Client, ClientError, calls::CALL_TIMEOUT},
-    functions::{ShardValues, TaskGraph, ValueStore, move_large_constants},
+    functions::{TaskGraph, ValueStore, move_large_constants},
 };
 
 /// Code of a part behind which others are missing.
@@ -166,18 +164,11 @@ impl Client {
         if !tasks.iter().any(has_large_constants) {
             return Ok(tasks);
         }
-        let (store, canceled) = (self.values().await?, CancelOnDrop::default());
-        let cancel_token = canceled.token();
-        let moved = move || {
-            let put = |salt, value: &[u8]| store.put(salt, value, &cancel_token);
+        let moved = self.with_values(move |store, cancel_token| {
+            let put = |salt, value: &[u8]| store.put(salt, value, cancel_token);
             move_large_constants(&mut tasks, put).map(|()| tasks)
-        };
-        Ok(blocking(moved).await?)
-    }
-
-    /// Where large values lie.
-    pub(in crate::client) async fn values(&self) -> Result<ShardValues, ClientError> {
-        Ok(ShardValues::new(self.token.clone(), Addresses::from(&self.shards().await?[..])))
+        });
+        Ok(moved.await??)
     }
 
     /// Frees the name of a job of which a part was sent. What fails here is told by the error that led here.

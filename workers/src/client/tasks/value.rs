@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::{any::type_name, panic::resume_unwind, time::Duration};
 
 use serde::de::DeserializeOwned;
-use syncline_ps::client::CancelOnDrop;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
@@ -15,7 +14,6 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{GraphRun, TaskError};
 use crate::{
-    blocking,
     client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
     functions::{TaskHandle, ValueStore, decode},
 };
@@ -90,9 +88,7 @@ impl Client {
         let bytes = match self.value_when_done(job, task).await? {
             Value::Inline(bytes) => bytes,
             Value::Blob(blob) => {
-                let (store, canceled) = (self.values().await?, CancelOnDrop::default());
-                let cancel_token = canceled.token();
-                blocking(move || store.get(&blob, &cancel_token)).await?
+                self.with_values(move |store, cancel_token| store.get(&blob, cancel_token)).await??
             }
         };
         decode(&bytes).map_err(|cause| match bytes.is_empty() {
