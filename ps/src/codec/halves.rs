@@ -10,14 +10,19 @@ const LARGEST_FP16: f32 = f16::MAX.to_f32_const();
 /// Of a bf16 in the upper half of an f32: a little less than a half of its last bit.
 const ALMOST_HALF: u32 = 0x7FFF;
 const UPPER: u32 = 0xFFFF_0000;
+/// A bit in the upper half that every NaN may have.
+const QUIET: u32 = 0x0040_0000;
 
 vectorize! {
     /// A bf16 is the upper half of an f32: a loop over whole numbers, which the compiler makes wide.
     pub(super) fn encode_bf16(values: &mut [f32], out: &mut [u8]) {
         for (value, out) in values.iter_mut().zip(out.as_chunks_mut().0) {
             let bits = value.clamp(-LARGEST_BF16, LARGEST_BF16).to_bits();
-            // Nothing overflows: what is as large as that was cut.
-            let rounded = (bits + ALMOST_HALF + (bits >> 16 & 1)) & UPPER;
+            // What is as large as that was cut, so that nothing overflows but a NaN, which stays one.
+            let rounded = match value.is_nan() {
+                true => bits | QUIET,
+                false => bits.wrapping_add(ALMOST_HALF + (bits >> 16 & 1)),
+            } & UPPER;
             *out = ((rounded >> 16) as u16).to_le_bytes();
             *value -= f32::from_bits(rounded);
         }

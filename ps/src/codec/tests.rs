@@ -84,6 +84,21 @@ fn what_is_decoded_and_what_was_lost_are_together_what_was_encoded() {
     });
 }
 
+/// Parameters may begin as such: whoever computes on them is to find out.
+#[test]
+fn a_nan_stays_one_in_16_bits_whichever_of_its_bits_are_set() {
+    for bits in [0x7fff_ffff, 0xffff_ffff, 0x7fc0_0000, 0x7f80_0001, 0xff80_ffff] {
+        let mut lost = vec![1.0, f32::from_bits(bits)];
+        let bytes = encoded(Codec::Bf16, &mut lost, 2);
+        let sent = bf16::from_le_bytes([bytes[2], bytes[3]]);
+        assert!(sent.is_nan() && lost[1].is_nan(), "{bits:#x} became {sent}");
+        let mut lost = vec![1.0, f32::from_bits(bits)];
+        let bytes = encoded(Codec::Fp16, &mut lost, 2);
+        let sent = f16::from_le_bytes([bytes[2], bytes[3]]);
+        assert!(sent.is_nan() && lost[1].is_nan(), "{bits:#x} became {sent}");
+    }
+}
+
 #[test]
 fn halves_are_what_the_half_crate_makes_of_each_number() {
     for_all(|codec, before, after, _, case| {
