@@ -260,7 +260,10 @@ impl Handle {
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {
-            jobs.extend(self.shared.followed.finish());
+            let followed = self.shared.followed.finish();
+            // A barrier whose last push came from the primary may have to be closed here: nobody does it after the next start.
+            followed.iter().for_each(|job| job.stop_following());
+            jobs.extend(followed);
         }
         jobs.iter().for_each(|job| {
             job.stop_standby();
@@ -365,15 +368,29 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::{ReplicaRole, ShardOrders};
-    use syncline_scheduler::ids::EngineEpoch;
+    use std::io;
 
-    use super::{connections::ConnectionGuard, pull::tests::shard, role_file::ROLE_FILE, *};
-    use crate::transport::Socket;
+    use syncline_rpc::{BarrierOrder, ReplicaRole, ShardOrders, ShardPeer};
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Incarnation, Superstep},
+        sync::{PushMode, RoundRule},
+    };
 
-    #[test]
-    fn a_stop_right_after_a_promotion_notes_that_this_process_served_last() {
-        let dir = tempfile::tempdir().unwrap();
+    use super::{
+        connections::ConnectionGuard,
+        followed_jobs::FollowedJob,
+        pull::tests::{shard, shard_that_clips},
+        rig,
+        role_file::ROLE_FILE,
+        *,
+    };
+    use crate::{
+        shard::{PushHeader, StandbyOp},
+        transport::Socket,
+    };
+
+    /// One of the two processes of a shard; no engine listens.
+    fn one_of_two(dir: &tempfile::TempDir) -> Handle {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
         let started = Server::start(Options {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -385,7 +402,55 @@ mod tests {
             engine: Some(nowhere.into()),
             advertise: None,
         });
-        let handle = started.ok().unwrap();
+        started.ok().unwrap()
+    }
+
+    /// Barriers are not ordered again of a shard that comes back with them.
+    #[test]
+    fn a_round_whose_norm_the_primary_told_nobody_any_more_is_closed_in_what_a_standby_keeps() {
+        let (dir, term, worker) = (tempfile::tempdir().unwrap(), 5, Incarnation(1));
+        let handle = one_of_two(&dir);
+        let gone = ShardPeer { term: 4, address: "127.0.0.1:1".into() };
+        rig::follow_orders(&handle.shared, ReplicaRole::Standby { term }, Some(gone));
+        let mut copy = Vec::new();
+        let send = |piece: &[u8]| {
+            copy.extend_from_slice(piece);
+            io::Result::Ok(())
+        };
+        assert!(shard_that_clips(&[0.0; 3], Some(0.5)).copy_for_standby(term, send).unwrap());
+        let shard = JobShard::receive_copy(&mut &copy[..]).unwrap();
+        let mode = PushMode::Accumulate;
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+        let order = BarrierOrder {
+            superstep: Superstep(0),
+            revision: 0,
+            roster: [(worker, 1)].into(),
+            rule: RoundRule::Optimizer,
+            learning_rate: 1.0,
+            pin: false,
+        };
+        let (seq, index, elements, share) = (1, 0, 3, 1.0);
+        let told = [
+            (StandbyOp::Barrier { epoch: EngineEpoch(1), order }, [].as_slice()),
+            (StandbyOp::Chunk { worker, seq, index, header, elements, share }, &[1.0; 3]),
+            (StandbyOp::Complete { worker, seq, header }, &[]),
+        ];
+        for (number, (op, numbers)) in (1..).zip(told) {
+            shard.replay(number, op, numbers).unwrap();
+        }
+        assert_eq!(shard.version(), 0);
+        let job = Arc::new(FollowedJob::new(shard));
+        job.in_step.store(true, Ordering::Release);
+        assert!(handle.shared.followed.insert(&job, term));
+        handle.stop_and_save(|_| false).unwrap();
+        let again = one_of_two(&dir);
+        assert_eq!(again.shared.jobs.current(job.shard.job()).unwrap().version(), 1);
+    }
+
+    #[test]
+    fn a_stop_right_after_a_promotion_notes_that_this_process_served_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let handle = one_of_two(&dir);
         let (epoch, role) = (EngineEpoch(1), ReplicaRole::Standby { term: 5 });
         let orders = ShardOrders { epoch, role, peer: None, lead_expired: false };
         role_change::follow_orders(&handle.shared, &orders);

@@ -252,6 +252,11 @@ pub(super) mod tests {
 
     /// A shard that holds `values`.
     pub(in crate::server) fn shard(values: &[f32]) -> JobShard {
+        shard_that_clips(values, None)
+    }
+
+    /// The same of a job that shortens the mean of a round to this norm.
+    pub(in crate::server) fn shard_that_clips(values: &[f32], clip_norm: Option<f32>) -> JobShard {
         let elements = values.len() as u64;
         let order = OpenJob {
             run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
@@ -259,7 +264,7 @@ pub(super) mod tests {
             shards: vec![String::new()],
             layout: Layout(vec![Parameter::trained("w", vec![elements])]),
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-            clip_norm: None,
+            clip_norm,
             initial: String::new(),
             resumed: None,
             checkpoint: None,
