@@ -78,7 +78,7 @@ mod tests {
             };
             let is_over = |asked: u32| has_ended && asked == pid;
             let reason = "its process 7 has ended, and worker-0 is process 8 now".to_owned();
-            let gone: Vec<_> = is_gone.then(|| (Incarnation(3), reason)).into_iter().collect();
+            let gone: Vec<_> = is_gone.then_some((Incarnation(3), reason)).into_iter().collect();
             assert_eq!(
                 replaced(std::slice::from_ref(&status), &newcomer, Some("a"), is_over),
                 gone,

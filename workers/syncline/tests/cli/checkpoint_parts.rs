@@ -37,14 +37,14 @@ fn where_redis_is_lost_another_job_begins_with_the_weights_of_a_checkpoint() {
     assert!(words.lines().any(|line| line.starts_with("points ") && line.ends_with("complete")), "{words}");
 
     let weights = dir.path().join("points.safetensors");
-    let write = ["checkpoint", "points", weights.to_str().unwrap(), "--json", "--from"];
+    let write = ["checkpoint", "points", weights.to_str().unwrap(), "--from"];
     let [first, second] = ["shard-0", "shard-1"].map(|shard| format!("{state}/{shard}/checkpoints"));
     let halved = syncline(&[&write[..], &[&first]].concat()).refused(1, "E644");
     assert!(halved.err.contains("no part of shard 1/2 is here"), "{halved:#?}");
     syncline(&["checkpoint", "nobody", "--from", state]).refused(1, "E643");
     syncline(&["checkpoint", "--from", "/nowhere"]).refused(2, "E645");
     assert!(!weights.exists());
-    let written = syncline(&[&write[..], &[&first, &second]].concat()).ok();
+    let written = syncline(&[&write[..], &[&first, &second, "--json"]].concat()).ok();
     page.holds("checkpoint JOB FILE --from DIR", &written);
     assert_eq!(written.json()["checkpoint"], complete["number"]);
     syncline(&[&write[..], &[state]].concat()).refused(2, "E536");
