@@ -109,6 +109,14 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
     assert_eq!(told(&commands, &from), online);
     let asked = |words: &[&str]| syncline(&[words, &from].concat());
     assert!(asked(&["status", "points"]).ok().out.contains("\nage "));
+    let left_out = [&["status"][..], &["events", "--json"], &["explain", "--barrier", &barrier]];
+    let named = [
+        &["status", "points"][..],
+        &["events", "points", "--json"],
+        &["explain", "points", "--barrier", &barrier],
+    ];
+    assert_eq!(left_out.map(|words| asked(words).ok().out), named.map(|words| asked(words).ok().out));
+    assert!(asked(&["explain", "weights"]).refused(2, "E534").err.contains("in front of a task"));
     asked(&["status", "other"]).refused(2, "E534");
     asked(&["explain", "points", "it/w9999/1"]).refused(1, "E535");
     asked(&["explain", "points", "--barrier", "9999"]).refused(1, "E535");
@@ -157,6 +165,7 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     assert_eq!(told(&commands, &from), online);
     let asked = |words: &[&str]| syncline(&[words, &from].concat());
     assert!(asked(&["tasks", "wide"]).ok().err.contains("--first 100 goes on"));
+    assert_eq!(asked(&["tasks"]).ok().out, asked(&["tasks", "wide"]).ok().out);
     asked(&["tasks", "wide", "6001"]).refused(1, "E535");
     asked(&["explain", "wide", "nobody"]).refused(1, "E535");
     assert!(asked(&["metrics", "wide"]).refused(2, "E575").err.contains("job wide "));

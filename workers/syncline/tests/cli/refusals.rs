@@ -123,7 +123,7 @@ fn a_folder_that_is_typed_names_the_cluster_whatever_the_environment_says() {
 #[test]
 fn usage_is_that_of_the_command_whatever_the_environment_says() {
     for (words, usage) in [
-        (&["status"][..], "syncline status [OPTIONS] <JOB>"),
+        (&["status"][..], "syncline status [OPTIONS] [JOB]"),
         (&["jobs", "--nope"], "syncline jobs [OPTIONS]"),
         (&["worker", "--state-dirs", "d"], "syncline worker [OPTIONS]"),
         (&["model", "show"], "syncline model show [OPTIONS] <FILE>"),

@@ -44,7 +44,9 @@ impl ExportError {
             Self::NotAnExport { .. } => "`syncline export JOB FILE` writes such files",
             Self::Version { .. } => "read it with the release that wrote it: its first line says which",
             Self::Damaged { .. } => "copy it again, or export the job again if it is still there",
-            Self::OtherJob { .. } => "name the job that it holds, or the file of the other job",
+            Self::OtherJob { .. } => {
+                "name the job that it holds, also in front of a task, or none; or the file of the other job"
+            }
             Self::NotInIt { .. } => {
                 "of a graph it holds every task; of a training the nodes, what was under way, and the newest that had ended"
             }

@@ -38,10 +38,10 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Opens the export of a job. Reads no more than its first and its last line.
-    pub(crate) fn open(path: &Path, job: &JobId) -> Result<Self, ExportError> {
+    /// Opens the export of a job, or of whichever it is where none is named. Reads no more than its first and its last line.
+    pub(crate) fn open(path: &Path, job: Option<&JobId>) -> Result<Self, ExportError> {
         let export = Self::open_any(path)?;
-        if export.job() != job {
+        if let Some(job) = job.filter(|job| export.job() != *job) {
             let (held, asked) = (export.header.job, job.to_string());
             return Err(ExportError::OtherJob { path: path.to_owned(), held, asked });
         }
@@ -333,8 +333,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let export = Export::open(&written(&dir), &id()).unwrap();
+        let export = Export::open(&written(&dir), Some(&id())).unwrap();
         assert_eq!(export.exported_ms(), 7_000);
+        assert_eq!(Export::open(&export.path, None).unwrap().job(), &id(), "whatever job it is of");
         assert!(export.status().unwrap().job.loss.unwrap().is_nan(), "JSON has no form for it");
         assert_eq!(export.tasks(&TaskQuery::default()).unwrap(), [view(0), view(1)]);
         let second = TaskQuery { first: TaskIndex(1), limit: 1, ..TaskQuery::default() };
@@ -350,7 +351,7 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for kept in 0..whole.len() {
             fs::write(&path, &whole[..kept]).unwrap();
-            let error = Export::open(&path, &id()).unwrap_err();
+            let error = Export::open(&path, Some(&id())).unwrap_err();
             let begins = kept >= MARK.len();
             let told = matches!(
                 (&error, begins),
@@ -362,7 +363,7 @@ mod tests {
         let without_middle = [&whole[..whole.len() / 2], &whole[whole.len() / 2 + 1..]].concat();
         for other in [twice, without_middle] {
             fs::write(&path, other).unwrap();
-            assert!(matches!(Export::open(&path, &id()), Err(ExportError::Damaged { .. })));
+            assert!(matches!(Export::open(&path, Some(&id())), Err(ExportError::Damaged { .. })));
         }
     }
 
@@ -372,7 +373,7 @@ mod tests {
         let path = written(&dir);
         let whole = fs::read_to_string(&path).unwrap();
         fs::write(&path, whole.replace(r#"{"task":{"task":1"#, r#"{"task":{"task":x"#)).unwrap();
-        let export = Export::open(&path, &id()).unwrap();
+        let export = Export::open(&path, Some(&id())).unwrap();
         assert!(export.status().is_ok());
         let error = export.tasks(&TaskQuery::default()).unwrap_err();
         assert!(matches!(error, ExportError::Damaged { .. }), "{error}");
@@ -382,16 +383,19 @@ mod tests {
     fn what_is_no_export_of_this_job_and_version_is_refused_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(&dir);
-        assert!(matches!(Export::open(&path, &"b".parse().unwrap()), Err(ExportError::OtherJob { .. })));
-        assert!(matches!(Export::open(dir.path(), &id()), Err(ExportError::NotAnExport { .. })));
-        assert!(matches!(Export::open(&dir.path().join("b"), &id()), Err(ExportError::Read { .. })));
+        assert!(matches!(
+            Export::open(&path, Some(&"b".parse().unwrap())),
+            Err(ExportError::OtherJob { .. })
+        ));
+        assert!(matches!(Export::open(dir.path(), Some(&id())), Err(ExportError::NotAnExport { .. })));
+        assert!(matches!(Export::open(&dir.path().join("b"), Some(&id())), Err(ExportError::Read { .. })));
         // A later version may say something else behind its number.
         fs::write(&path, "{\"syncline_export\":4,\"of\":\"a\"}\n").unwrap();
-        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Version { theirs: 4, .. })));
+        assert!(matches!(Export::open(&path, Some(&id())), Err(ExportError::Version { theirs: 4, .. })));
         fs::write(&path, [MARK.as_bytes(), &[b'1'; 5_000]].concat()).unwrap();
-        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Damaged { .. })));
+        assert!(matches!(Export::open(&path, Some(&id())), Err(ExportError::Damaged { .. })));
         fs::write(&path, [0; 5_000]).unwrap();
-        assert!(matches!(Export::open(&path, &id()), Err(ExportError::NotAnExport { .. })));
+        assert!(matches!(Export::open(&path, Some(&id())), Err(ExportError::NotAnExport { .. })));
     }
 
     #[test]
@@ -407,7 +411,7 @@ mod tests {
         assert!(is_taken(writer.finish().err()));
         assert_eq!(fs::read_to_string(&other).unwrap(), "came meanwhile");
         Writer::create(&path, true, &id(), 9_000).unwrap().finish().unwrap();
-        assert_eq!(Export::open(&path, &id()).unwrap().exported_ms(), 9_000);
+        assert_eq!(Export::open(&path, Some(&id())).unwrap().exported_ms(), 9_000);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing unfinished is left");
     }
 }

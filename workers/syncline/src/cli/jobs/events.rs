@@ -23,8 +23,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct EventsArgs {
-    /// Id of the job
-    job: JobId,
+    /// Id of the job. With --from it may be left out
+    #[arg(required_unless_present = "from")]
+    job: Option<JobId>,
     /// Go on with what happens from now on, until the job is over
     #[arg(long, conflicts_with = "from")]
     follow: bool,
@@ -41,13 +42,13 @@ pub struct EventsArgs {
 pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
     log_as_command();
     block_on(async {
-        let source = args.source.open(&args.job).await?;
+        let (source, job) = args.source.open(args.job.as_ref()).await?;
         if !args.follow {
-            let entries = source.events(&args.job, args.after).await?;
+            let entries = source.events(&job, args.after).await?;
             return if args.json { print_json(&entries) } else { show(&entries, false) };
         }
         match &source {
-            Source::Engine { client, .. } => follow(client, args).await,
+            Source::Engine { client, .. } => follow(client, &job, args).await,
             // The command line takes no file where it follows.
             Source::File(_) => Ok(()),
         }
@@ -55,10 +56,10 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
 }
 
 /// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so and goes on.
-async fn follow(client: &Client, args: &EventsArgs) -> Result<(), Failure> {
+async fn follow(client: &Client, job: &JobId, args: &EventsArgs) -> Result<(), Failure> {
     // What is wrong is said at once, and the engine is asked again here.
     let client = client.clone().with_patience(Patience::all(Duration::ZERO));
-    let (mut events, mut problem) = (client.watch(&args.job, args.after), Problem::default());
+    let (mut events, mut problem) = (client.watch(job, args.after), Problem::default());
     loop {
         match events.next().await {
             Ok(None) => return Ok(()),

@@ -21,11 +21,12 @@ use crate::cli::{
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("what").args(["task", "barrier"]),
-    override_usage = "syncline explain [OPTIONS] <JOB> [TASK|--barrier <N>]" // clap would name the job last
+    override_usage = "syncline explain [OPTIONS] [JOB] [TASK|--barrier <N>]" // clap would name the job last
 )]
 pub struct ExplainArgs {
-    /// Id of the job
-    job: JobId,
+    /// Id of the job. With --from it may be left out
+    #[arg(required_unless_present = "from")]
+    job: Option<JobId>,
     /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, evaluation/N/PART, or a node of a job that trains; the number or name of a general task;
     /// without it, what stands in the way of the whole job
     task: Option<TaskId>,
@@ -42,8 +43,8 @@ pub struct ExplainArgs {
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
     block_on(async {
-        let source = args.source.open(&args.job).await?;
-        let view = source.status(&args.job).await?;
+        let (source, id) = args.source.open(args.job.as_ref()).await?;
+        let view = source.status(&id).await?;
         let job = &view.job;
         match (&args.task, &args.barrier) {
             (Some(task), _) if job.tasks.is_some() => {

@@ -39,14 +39,21 @@ pub(crate) enum Source {
 }
 
 impl SourceArgs {
-    /// Connects, or opens the file, which has to be that of this job.
-    pub(crate) async fn open(&self, job: &JobId) -> Result<Source, Failure> {
-        match &self.from {
-            Some(path) => Ok(Source::File(Export::open(path, job)?)),
-            None => {
-                let (client, about) = Client::connect(&self.connection.find()?).await?;
-                Ok(Source::Engine { client, clock: EngineClock::of(&about), redis: about.redis })
+    /// Connects, or opens the file, and says which job is asked about: the one of the file, which has to be `job` where that is named.
+    /// The command line demands it where there is no file.
+    pub(crate) async fn open(&self, job: Option<&JobId>) -> Result<(Source, JobId), Failure> {
+        match (&self.from, job) {
+            (Some(path), job) => {
+                let export = Export::open(path, job)?;
+                let job = export.job().clone();
+                Ok((Source::File(export), job))
             }
+            (None, Some(job)) => {
+                let (client, about) = Client::connect(&self.connection.find()?).await?;
+                let source = Source::Engine { client, clock: EngineClock::of(&about), redis: about.redis };
+                Ok((source, job.clone()))
+            }
+            (None, None) => unreachable!("the command line names a job or a file"),
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::cli::{Failure, block_on, log_as_command, print, print_json, support::
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Id of the job
-    job: JobId,
+    /// Id of the job. With --from it may be left out
+    #[arg(required_unless_present = "from")]
+    job: Option<JobId>,
     #[command(flatten)]
     source: SourceArgs,
     /// One JSON object on stdout
@@ -27,10 +28,10 @@ pub struct StatusArgs {
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     log_as_command();
     block_on(async {
-        let source = args.source.open(&args.job).await?;
-        let view = source.status(&args.job).await?;
+        let (source, job) = args.source.open(args.job.as_ref()).await?;
+        let view = source.status(&job).await?;
         let chosen = match open_barrier_of_auto(&view.job) {
-            Some(barrier) => source.explain_barrier(&args.job, barrier).await.ok().map(|barrier| barrier.why),
+            Some(barrier) => source.explain_barrier(&job, barrier).await.ok().map(|barrier| barrier.why),
             None => None,
         };
         if args.json {

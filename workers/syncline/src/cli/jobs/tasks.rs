@@ -19,8 +19,9 @@ const INPUTS_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub struct TasksArgs {
-    /// Id of the job
-    job: JobId,
+    /// Id of the job. With --from it may be left out
+    #[arg(required_unless_present = "from")]
+    job: Option<JobId>,
     /// One task, by its number or its name: why it is where it is
     #[arg(conflicts_with_all = ["state", "first"])]
     task: Option<TaskName>,
@@ -44,11 +45,11 @@ pub struct TasksArgs {
 pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     log_as_command();
     block_on(async {
-        let source = args.source.open(&args.job).await?;
+        let (source, job) = args.source.open(args.job.as_ref()).await?;
         match &args.task {
-            Some(name) if args.json => print_json(&[source.task(&args.job, name).await?]),
-            Some(name) => print(&explain(&source, &args.job, name).await?),
-            None => list(&source, args).await,
+            Some(name) if args.json => print_json(&[source.task(&job, name).await?]),
+            Some(name) => print(&explain(&source, &job, name).await?),
+            None => list(&source, &job, args).await,
         }
     })
 }
@@ -61,11 +62,11 @@ pub(super) async fn explain(source: &Source, job: &JobId, name: &TaskName) -> Re
     Ok(one_in_words(&view, &states))
 }
 
-async fn list(source: &Source, args: &TasksArgs) -> Result<(), Failure> {
+async fn list(source: &Source, job: &JobId, args: &TasksArgs) -> Result<(), Failure> {
     // One more than is shown tells whether there are more.
     let limit = args.limit + 1;
     let query = TaskQuery { first: TaskIndex(args.first), limit, state: args.state, name: None };
-    let mut views = source.tasks(&args.job, &query).await?;
+    let mut views = source.tasks(job, &query).await?;
     let next = views.get(args.limit as usize).map(|view| view.task);
     views.truncate(args.limit as usize);
     if args.json {

@@ -153,7 +153,7 @@ pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
     ExitCode::from(failure.exit as u8)
 }
 
-/// How the command that `words` begin with is used: `Usage: syncline status [OPTIONS] <JOB>`.
+/// How the command that `words` begin with is used: `Usage: syncline status [OPTIONS] [JOB]`.
 fn usage(mut line: clap::Command, mut words: impl Iterator<Item = OsString>) -> StyledStr {
     line.build();
     let mut command = line;
