@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use syncline_scheduler::spec::{CsvSource, DataSpec, Source, Split};
+use syncline_scheduler::{
+    spec::{CsvSource, DataSpec, Source, Split},
+    suggestion::did_you_mean,
+};
 
 use super::error::{DataError, FitError, SettingError};
 use super::signature::ModelSignature;
@@ -111,7 +114,8 @@ fn check_inputs(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataErro
         names.collect::<Vec<_>>().join(", ")
     };
     if let Some(unknown) = unknown {
-        let what = format!("it names `{unknown}`, and the model has the inputs {}", names());
+        let meant = did_you_mean(unknown, wanted.inputs.iter().map(|input| input.name.as_str()));
+        let what = format!("it names `{unknown}`, and the model has the inputs {}{meant}", names());
         return Err(FitError::UnfitInputs { what }.into());
     }
     let has_columns = |name: &String| spec.inputs.get(name).is_some_and(|columns| !columns.is_empty());

@@ -294,6 +294,10 @@ mod tests {
             ("misspelt field",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'evaluate'\naftr = []",       "unknown field `aftr`"),
             ("bad policy",       "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.policy = 'x'", "E003"),
             ("bad precision",    "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.precision = 'fp8'", "unknown variant `fp8`"),
+            ("near precision",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.precision = 'bf61'", "did you mean `bf16`?"),
+            ("near optimizer",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.optimizer.adm = {}", "did you mean `adam`?"),
+            ("near policy",      "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.policy = 'local_sgd:8'", "did you mean `local-sgd`?"),
+            ("near loss",        "id = 'a'\nmodel.forward = { onnx = 'm', loss = 'hubber' }",             "did you mean `huber`?"),
             ("too much",         "id = 'a'\n[[node]]\nname = 'n'\ndo = 'snapshot'\nsettings = {}",   "takes no model"),
         ];
         for (name, text, want) in cases {
@@ -340,7 +344,8 @@ mod tests {
         let cases = [
             ("settings.btach=64",     "unknown field `btach`, expected one of `optimizer`, `learning_rate`"),
             ("settings.batch=many",   "expected a whole number from 0 to 4294967295"),
-            ("settings.policy=bps",   "[E003] `bps` is not a policy"),
+            ("settings.policy=bps",   "[E003] `bps` is not a policy: expected one of bsp, "),
+            ("settings.policy=bps",   "did you mean `bsp`?"),
             ("settings.lr=0.1",       "did you mean `learning_rate`?"),
             ("data.source.idx=1",     "give it as a whole, { KIND = ... }"),
         ];

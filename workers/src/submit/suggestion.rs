@@ -1,5 +1,7 @@
 //! Which field or value was probably meant where a job file has one that there is not. Pure.
 
+use syncline_scheduler::suggestion::nearest;
+
 /// What other programs call these fields.
 const OTHER_NAMES: [(&str, &str); 2] = [("lr", "learning_rate"), ("batch_size", "batch")];
 
@@ -20,9 +22,7 @@ fn suggestion(line: &str) -> Option<&str> {
     if let Some(own) = other.and_then(|(_, own)| names().find(|name| name == own)) {
         return Some(own);
     }
-    let distances = names().map(|name| (strsim::osa_distance(unknown, name), name));
-    let near = distances.filter(|(distance, name)| distance * 3 <= name.len());
-    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+    nearest(unknown, names())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use syncline_scheduler::spec::Separator;
+use syncline_scheduler::{spec::Separator, suggestion::nearest};
 
 use super::super::error::{DataError, SettingError, TableError};
 use super::columns::{LabelColumns, Place, other_separator, separator_before};
@@ -97,6 +97,7 @@ impl First {
         let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
         let Some(column) = columns.next() else {
             let cause = self.why_absent(name, start, separator);
+            let cause = if cause.is_empty() { self.meant_by(name) } else { cause };
             let names = listed(&self.names, LISTED_NAMES, quoted).unwrap_or_default();
             return Err(format!("names {names} in line {}, and no `{name}`{cause}", self.line));
         };
@@ -104,6 +105,12 @@ impl First {
             1 => Ok(column),
             count => Err(format!("has {count} columns of the name `{name}`")),
         }
+    }
+
+    /// The column that was probably meant by a name that none has, as the end of a sentence; empty where none is near.
+    fn meant_by(&self, name: &str) -> String {
+        let meant = nearest(name, self.names.iter().map(String::as_str));
+        meant.map(|meant| format!("; did you mean {}?", quoted(meant))).unwrap_or_default()
     }
 
     /// Why there may be no column of this name, as the end of a sentence; empty where nothing is known.

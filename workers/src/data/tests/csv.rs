@@ -156,7 +156,7 @@ fn a_named_label_that_is_not_there_once_is_refused() {
     #[rustfmt::skip]
     let cases: [(&[&str], &str); 4] = [
         (&["d"],      "named.csv names `a`, `b`, `b`, `c` in line 1, and no `d`"),
-        (&["C"],      "names `a`, `b`, `b`, `c` in line 1, and no `C`"),
+        (&["C"],      "names `a`, `b`, `b`, `c` in line 1, and no `C`; did you mean `c`?"),
         (&["b"],      "named.csv has 2 columns of the name `b`"),
         (&["c", "c"], "`label_names` must name each column once, not `c` twice"),
     ];

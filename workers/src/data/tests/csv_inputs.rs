@@ -179,6 +179,7 @@ fn columns_that_do_not_go_with_the_model_or_with_the_file_are_refused_with_what_
     #[rustfmt::skip]
     let cases = [
         ("an unknown input",  with(&|d| d.input("cats", ["id"])),              "E637", "it names `cats`, and the model has the inputs `numbers`, `categories`"),
+        ("a misspelt input",  with(&|d| d.input("number", ["id"])),            "E637", "`categories`; did you mean `numbers`?"),
         ("an input left out", named_csv_spec(&path, &["bought"]).input("numbers", ["age", "income"]),
                                                                                "E637", "it has no columns for `categories`, and the model"),
         ("no column",         with(&|d| d.input("numbers", [""; 0])),          "E637", "it has no columns for `numbers`"),
@@ -186,7 +187,7 @@ fn columns_that_do_not_go_with_the_model_or_with_the_file_are_refused_with_what_
         ("taken twice",       with(&|d| d.input("numbers", ["age", "age"])),   "E480", "`age` is in `numbers` and in `numbers`"),
         ("the label",         with(&|d| d.input("numbers", ["age", "bought"])), "E480", "`bought` is in `label_names` and in `numbers`"),
         ("no table",          arrays,                                          "E480", "`inputs` must be left out where no source is `csv`"),
-        ("a missing column",  with(&|d| d.input("numbers", ["age", "wage"])),  "E636", "`numbers` takes `wage`, and the file names `id`, `city`, `age`, `bought`, `job`, `income` in line 1, and no `wage`"),
+        ("a missing column",  with(&|d| d.input("numbers", ["age", "wage"])),  "E636", "`numbers` takes `wage`, and the file names `id`, `city`, `age`, `bought`, `job`, `income` in line 1, and no `wage`; did you mean `age`?"),
         ("no header",         csv_spec(&plain, 1, 0).with(|d| d.inputs = spec_of(&path).inputs),
                                                                                "E636", "`numbers` takes `age`, and the file names `3`, `41`"),
         ("a name twice",      spec_of(&twice),                                 "E636", "`numbers` takes `age`, and the file has 2 columns of the name `age`"),
