@@ -14,7 +14,7 @@ mod cli;
 ///
 /// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis, 5 anything else, 130 stopped by Ctrl-C or SIGTERM.
 #[derive(Debug, Parser)]
-#[command(name = "syncline", version)]
+#[command(name = "syncline", version, long_version = cli::LONG_VERSION.as_str())]
 struct Line {
     #[command(subcommand)]
     command: cli::Command,

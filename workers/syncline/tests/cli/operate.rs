@@ -175,7 +175,7 @@ fn a_checkpoint_that_is_gone_on_from_lies_nowhere_while_the_job_is_watched() {
 fn doctor_looks_at_one_cluster_and_not_at_another_beside_it() {
     let cluster = RunningCluster::start();
     let here = cluster.run(&["doctor"]).ok().out;
-    assert!(here.contains("appendonly"), "{here}");
+    assert!(here.contains("appendonly") && here.contains(", protocol "), "{here}");
     let elsewhere = cluster.run(&["doctor", "--engine", "127.0.0.1:1"]).out;
     assert!(!elsewhere.contains("appendonly") && elsewhere.contains("no address is known"), "{elsewhere}");
 }

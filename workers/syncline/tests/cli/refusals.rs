@@ -9,6 +9,8 @@ use std::{
 };
 
 use serde_json::Value;
+use syncline_engine::store::keys::SCHEMA;
+use syncline_rpc::hello::PROTOCOL_VERSION;
 use tempfile::TempDir;
 
 use crate::rig::{Ended, Up, command, folder, syncline};
@@ -134,6 +136,14 @@ fn usage_is_that_of_the_command_whatever_the_environment_says() {
         let said = Ended::from(ended).refused(2, "E500").err;
         assert!(said.contains(&format!("\nUsage: {usage}\n")), "{said}");
     }
+}
+
+#[test]
+fn the_long_version_says_what_the_binary_speaks_and_the_short_one_is_a_line() {
+    let short = syncline(&["-V"]).ok().out;
+    assert_eq!(short, format!("syncline {}\n", env!("CARGO_PKG_VERSION")));
+    let speaks = format!("protocol     {PROTOCOL_VERSION}\nredis schema {SCHEMA}\n");
+    assert_eq!(syncline(&["--version"]).ok().out, short + &speaks);
 }
 
 #[test]

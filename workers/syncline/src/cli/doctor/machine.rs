@@ -1,4 +1,4 @@
-//! What the machine offers: native parts, open files, disk.
+//! What the machine offers: this binary, native parts, open files, disk.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -7,13 +7,14 @@ use syncline_rpc::folder;
 use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding, Verdict};
-use crate::cli::{ConnectionArgs, say};
+use crate::cli::{ConnectionArgs, release, say};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
 
 pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding> {
-    let mut findings = device_parts(device);
+    let mut findings = vec![Finding::ok("release", release())];
+    findings.extend(device_parts(device));
     let server = part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path));
     findings.push(match connection.engine {
         // What starts a server is `syncline up`, on the machine of the engine.

@@ -21,6 +21,7 @@ mod output;
 mod picture;
 pub(crate) mod processes;
 mod quantity;
+mod release;
 mod slow_work;
 pub(crate) mod state_files;
 pub(crate) mod svg;
@@ -40,5 +41,6 @@ pub(crate) use output::{
 pub(crate) use picture::svg_file;
 pub(crate) use quantity::{TimeUnit, count, number, time, time_from};
 pub(crate) use slow_work::said_while_slow;
+pub(crate) use release::{LONG_VERSION, release};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
 pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};
