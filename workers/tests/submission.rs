@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{ClassWeights, Loss, LossOptions, parse_forward};
-use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
+use syncline_onnx::{self as onnx, ElementType, GraphBuilder, attr_int, proto::ModelProto};
 use syncline_scheduler::spec::{
     DataSpec, Decay, EvaluateSpec, LearningRate, Metric, Optimizer, Source, Split, TrainSpec,
 };
@@ -220,6 +220,21 @@ fn what_the_model_has_no_parameter_for_is_left_out_and_said() {
     assert_eq!(first(&job)["fc2.weight"], [4.0; 12]);
     let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
     assert!(warning.starts_with("the model has no parameter `fc3.weight`"), "{warning}");
+}
+
+#[test]
+fn a_model_that_compares_the_samples_of_a_batch_is_doubted_once() {
+    let mut graph = GraphBuilder::new("compares");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 3], &[0.1, -0.2, 0.3, 0.4, -0.5, 0.6]);
+    let hidden = graph.op("MatMul", &[&x, &w], &[]);
+    let shares = graph.named("shares", "Softmax", &[&hidden], &[attr_int("axis", 0)]);
+    let scores = graph.op("Mul", &[&hidden, &shares], &[]);
+    graph.output(&scores);
+    let model = Model::forward(graph.finish().to_bytes(), Loss::SoftmaxCrossEntropy);
+    let job = Folder::new().submit_model(model).unwrap();
+    let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
+    assert!(warning.starts_with("`shares` compares the samples of a batch with each other"), "{warning}");
 }
 
 #[test]

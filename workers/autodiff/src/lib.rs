@@ -50,6 +50,7 @@ mod precision;
 mod ready;
 mod recompute;
 mod row_tables;
+mod sample_mixing;
 mod sizes;
 mod trained_names;
 mod training_graph;

@@ -46,6 +46,7 @@ pub fn accept_ready(
         train_onnx,
         loss_at: None,
         scores_by_sigmoid: None,
+        mixed_samples: None,
         params,
         state,
         data_inputs: data,

@@ -54,6 +54,8 @@ pub struct TrainingGraph {
     pub loss_at: Option<String>,
     /// The Sigmoid that makes these, where softmax cross-entropy takes what it gives for scores, as PyTorch does.
     pub scores_by_sigmoid: Option<String>,
+    /// The first value that is found to compare the samples of a batch with each other. A ready-made graph does not say.
+    pub mixed_samples: Option<String>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
     /// The label. A ready-made graph may have none.
@@ -83,6 +85,15 @@ impl TrainingGraph {
         let node = self.scores_by_sigmoid.as_ref()?;
         Some(format!(
             "softmax-cross-entropy takes what the Sigmoid `{node}` gives for scores, as PyTorch does: from 0 to 1, they make no class more              than 2.7 times as probable as another; if labels are one class each, name the value before the Sigmoid as the output, and              if any number of classes may be true, use bce-with-logits"
+        ))
+    }
+
+    /// A sentence on a loss that is another one where a batch is cut.
+    pub fn doubtful_batches(&self) -> Option<String> {
+        let value = self.mixed_samples.as_ref()?;
+        Some(format!(
+            "`{value}` compares the samples of a batch with each other, so that the loss depends on which are together: a piece of `micro_batch` or \
+             --split-batch is compared within itself, each of several workers compares within its own batches, and evaluations within theirs"
         ))
     }
 

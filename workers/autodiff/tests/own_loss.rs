@@ -106,6 +106,29 @@ fn a_loss_of_the_model_trains_as_the_same_loss_of_ours() {
 }
 
 #[test]
+fn a_loss_that_compares_the_samples_of_a_batch_is_known() {
+    let mut graph = GraphBuilder::new("contrastive");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
+    let w = graph.weight("w", &[3, 2], &W);
+    let embedded = graph.op("MatMul", &[&x, &w], &[]);
+    let others = graph.transpose(&embedded, &[1, 0]);
+    let scores = graph.op("MatMul", &[&embedded, &others], &[]);
+    let axes = graph.ints("axes", &[0, 1]);
+    let loss = graph.op("ReduceMean", &[&scores, &axes], &[attr_int("keepdims", 0)]);
+    graph.output(&loss);
+    let options = DeriveOptions { simplify: false, ..DeriveOptions::default() };
+    let model = graph.with_opset(18).finish().to_bytes();
+    let contrastive = derive(&onnxruntime::runtime(), &model, Loss::Output, &options).unwrap();
+    assert_eq!(contrastive.mixed_samples, Some(scores));
+    let told = contrastive.doubtful_batches().unwrap();
+    assert!(told.contains("`micro_batch`") && told.contains("several workers"), "{told}");
+    for gives in [Gives::Elements, Gives::Samples, Gives::Batch] {
+        let graph = derived(gives, Loss::Output, LossOptions::default()).unwrap();
+        assert_eq!(graph.doubtful_batches(), None, "{gives:?}");
+    }
+}
+
+#[test]
 fn what_is_no_loss_is_refused() {
     let options = LossOptions { label_smoothing: 0.1, ..LossOptions::default() };
     let refused = derived(Gives::Samples, Loss::Output, options).unwrap_err().to_string();

@@ -102,6 +102,7 @@ fn derive_graph<'a>(
     }));
     said.extend(untouched(&derived.graph.unreached));
     said.extend(derived.graph.doubtful_scores());
+    said.extend(derived.graph.doubtful_batches());
     said.extend(
         derived
             .graph

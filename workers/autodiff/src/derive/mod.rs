@@ -15,6 +15,7 @@ use crate::loss::{Loss, LossAt, LossValues, scores, sigmoid_of};
 use crate::options::DeriveOptions;
 use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
+use crate::sample_mixing::mixed_samples;
 use crate::sizes::sizes;
 use crate::training_graph::{Io, Param, TrainingGraph};
 use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT, PERPLEXITY, PREDICTED, is_correct_top};
@@ -42,6 +43,7 @@ pub fn derive(
     let scores_by_sigmoid = sigmoid_of(&forward.graph, &output).filter(|_| loss == Loss::SoftmaxCrossEntropy);
     let output_type = forward.type_of(&output);
     let first_input = forward.data_inputs.first().map(String::as_str);
+    let mixed_samples = mixed_samples(&forward.graph, &forward.types, first_input);
     let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type, first_input };
     let evaluation = evaluation_form(&forward.graph);
 
@@ -74,6 +76,7 @@ pub fn derive(
         classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
         loss_at: Some(output),
         scores_by_sigmoid,
+        mixed_samples,
         params: forward.params,
         state: forward.state,
     })

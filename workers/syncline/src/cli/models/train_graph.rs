@@ -67,8 +67,9 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let derived = derived?;
     let graph = derived.graph;
     let fixed = derived.fixed_batch_reason.map(|reason| format!("{reason}; no job takes this graph"));
-    let doubts = [fixed, derived.doubt, untouched(&graph.unreached), graph.doubtful_scores()];
-    for warning in doubts.into_iter().flatten() {
+    let of_graph = [untouched(&graph.unreached), graph.doubtful_scores(), graph.doubtful_batches()];
+    let doubts = [fixed, derived.doubt].into_iter().chain(of_graph);
+    for warning in doubts.flatten() {
         say(&format!("warning: {warning}"));
         warnings.push(warning);
     }
