@@ -12,7 +12,11 @@ use syncline_scheduler::{
 
 #[cfg(feature = "train")]
 use crate::isolation::ModelError;
-use crate::{client::ClientError, data::DataError, export::ExportError};
+use crate::{
+    client::ClientError,
+    data::{DataError, FileError},
+    export::ExportError,
+};
 
 /// Why a job could not be submitted. Nothing of it has been stored.
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +264,11 @@ impl SubmitError {
             #[cfg(feature = "train")]
             Self::Kit(e) => return e.hint(),
             Self::NeedsTrain => {
+            Self::Data(DataError::File(FileError::Io { .. })) => {
+                "submission reads the data on this machine, and every worker on its own: the path must exist on all of them. One in a job file is \
+                 relative to the file itself"
+                    .to_owned()
+            }
                 "build it with feature `train` of the crate `syncline`, or submit what `syncline model train-graph` writes"
                     .to_owned()
             }

@@ -1,12 +1,17 @@
 //! Before a job goes: what it would be, what is changed of its file, and which id it gets.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    process::Stdio,
+};
 
 use syncline_onnx::{ElementType, GraphBuilder, TensorType, mlp};
 
 use crate::{
     job::write_job,
-    rig::{Up, command, folder, syncline},
+    rig::{Killed, Up, command, folder, kill, syncline},
 };
 
 #[test]
@@ -184,6 +189,8 @@ fn a_dry_run_refuses_what_submission_refuses() {
     for (change, code) in cases {
         let ended = syncline(&[&words[..], &["--set", change]].concat());
         assert!(ended.code == 2 && ended.err.contains(&format!("[{code}]")), "{change}: {ended:#?}");
+        let here = "submission reads the data on this machine, and every worker on its own";
+        assert_eq!(ended.err.contains(here), code == "E330", "{change}: {ended:#?}");
     }
 }
 
@@ -243,6 +250,40 @@ fn a_new_job_gets_the_first_id_that_is_free_also_if_it_is_the_same() {
     let said = submit(&["--new", "--json", "--id", "others"]).ok().json();
     assert!(said["id"] == "others" && said["is_new"] == true, "{said:#}");
     submit(&["--new", "--replace"]).refused(2, "E500");
+}
+
+#[test]
+fn a_submission_that_is_interrupted_says_whether_the_job_is_there() {
+    let (dir, alone) = (folder(), folder());
+    write_job(dir.path(), 100_000);
+    let file = dir.path().join("points.toml");
+    let start = |more: &[&str]| {
+        let mut submit = command(&[&["submit", file.to_str().unwrap()], more].concat());
+        Killed::start(submit.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    };
+    let interrupted = |submit: Killed| {
+        kill("INT", submit.id());
+        let ended = submit.ended();
+        assert_eq!(ended.code, 130, "{ended:#?}");
+        ended.err
+    };
+    let engine = TcpListener::bind("127.0.0.1:0").unwrap();
+    fs::write(alone.path().join("token"), "0".repeat(64)).unwrap();
+    let address = engine.local_addr().unwrap().to_string();
+    let submit = start(&["--state-dir", alone.path().to_str().unwrap(), "--engine", &address]);
+    let _greets_nobody = engine.accept().unwrap();
+    let told = interrupted(submit);
+    assert!(told.contains("stopped; nothing was submitted"), "{told}");
+
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let mut submit = start(&["--watch", "--state-dir", dir.path().to_str().unwrap()]);
+    let mut out = BufReader::new(submit.stdout.take().unwrap());
+    assert!(out.read_line(&mut String::new()).unwrap() > 0, "it follows the job");
+    let told = interrupted(submit);
+    assert!(
+        told.contains("job points was submitted and goes on; `syncline watch points --state-dir "),
+        "{told}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     str::FromStr,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -27,8 +28,8 @@ use super::{
     watch::follow,
 };
 use crate::cli::{
-    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, one_line, print,
-    print_json, said_while_slow, say, support::native::models,
+    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, block_on_until_told_to_stop,
+    log_as_command, one_line, print, print_json, said_while_slow, say, support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -118,7 +119,42 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         return block_on_until_stopped(dry_run(args, graph, cluster));
     }
     let cluster = args.connection.find()?;
-    block_on_until_stopped(submit(args, graph, cluster))
+    let stage = Mutex::new(Stage::default());
+    let last_word = || say(&lock(&stage).in_words(&args.connection.to_repeat()));
+    block_on_until_told_to_stop(submit(args, graph, cluster, &stage), last_word)
+}
+
+/// How far a submission is, for whoever stops it.
+#[derive(Debug, Default)]
+enum Stage {
+    /// Nothing of the job is stored.
+    #[default]
+    Preparing,
+    /// The engine may have the job; `None`: under an id that is chosen then.
+    Sending(Option<JobId>),
+    Submitted(JobId),
+}
+
+impl Stage {
+    /// Whether the job was submitted, and how that is seen; `to_repeat`: the flags that name the cluster.
+    fn in_words(&self, to_repeat: &str) -> String {
+        match self {
+            Self::Preparing => "stopped; nothing was submitted".to_owned(),
+            Self::Sending(Some(id)) => format!(
+                "stopped while job {id} was sent; `syncline status {id}{to_repeat}` says whether it is there, and to submit it again does no harm"
+            ),
+            Self::Sending(None) => {
+                format!("stopped while the job was sent; `syncline jobs{to_repeat}` says whether it is there")
+            }
+            Self::Submitted(id) => format!(
+                "job {id} was submitted and goes on; `syncline watch {id}{to_repeat}` follows it, `syncline cancel {id}{to_repeat}` ends it"
+            ),
+        }
+    }
+}
+
+fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The job as the file and the command line say.
@@ -217,7 +253,12 @@ fn may_come(error: &ClientError) -> bool {
     }
 }
 
-async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<(), Failure> {
+async fn submit(
+    args: &SubmitArgs,
+    graph: JobGraph,
+    cluster: Cluster,
+    stage: &Mutex<Stage>,
+) -> Result<(), Failure> {
     let (client, about) = said_while_slow("waiting for the engine", connect(&cluster)).await?;
     let clock = EngineClock::of(&about);
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
@@ -226,6 +267,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let positive = weights_in_words(&prepared.data.pos_weight);
     let separated = separated_in_words(prepared.data.separator);
     let sends = format!("sending {} to the shards", mib(upload_bytes(&prepared)));
+    *lock(stage) = Stage::Sending((!args.new).then(|| prepared.spec.id.clone()));
     let sending = async {
         match (args.new, args.replace) {
             (true, _) => client.submit_new_prepared(prepared).await,
@@ -234,6 +276,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
         }
     };
     let Submitted { id, is_new, .. } = said_while_slow(&sends, sending).await?;
+    *lock(stage) = Stage::Submitted(id.clone());
     if let Some(what) = goes_on_from.filter(|_| is_new) {
         say(&what);
     }
@@ -306,6 +349,22 @@ mod tests {
             let told = over_before(&job(&[("state", state), ("checkpoint", checkpoint)]));
             let begin = format!("the same job was submitted before and is {state}; {want}");
             assert!(told.starts_with(&begin), "{told}");
+        }
+    }
+
+    #[test]
+    fn whoever_stops_a_submission_is_told_whether_the_job_is_there() {
+        let id = || "a".parse::<JobId>().unwrap();
+        #[rustfmt::skip]
+        let cases = [
+            (Stage::Preparing,           "nothing was submitted"),
+            (Stage::Sending(Some(id())), "`syncline status a --state-dir s` says whether it is there"),
+            (Stage::Sending(None),       "`syncline jobs --state-dir s` says whether it is there"),
+            (Stage::Submitted(id()),     "job a was submitted and goes on; `syncline watch a --state-dir s` follows it"),
+        ];
+        for (stage, want) in cases {
+            let told = stage.in_words(" --state-dir s");
+            assert!(told.contains(want), "{told}");
         }
     }
 

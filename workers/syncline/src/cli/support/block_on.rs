@@ -24,6 +24,14 @@ pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<
 
 /// As [`block_on`], for a command that makes files: where Ctrl-C, SIGTERM or SIGHUP ends it, what is unfinished is removed.
 pub fn block_on_until_stopped<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    block_on_until_told_to_stop(command, || {})
+}
+
+/// The same, with something to say for the one who ends it; `last_word` is called when the command has been given up.
+pub fn block_on_until_told_to_stop<T>(
+    command: impl Future<Output = Result<T, Failure>>,
+    last_word: impl FnOnce(),
+) -> Result<T, Failure> {
     block_on(async {
         let mut stop = listen_for_stop(false)?;
         // With the command goes all that it holds.
@@ -33,6 +41,7 @@ pub fn block_on_until_stopped<T>(command: impl Future<Output = Result<T, Failure
         };
         done.unwrap_or_else(|| {
             let _ending = hold_end();
+            last_word();
             end_at_once(INTERRUPTED)
         })
     })
