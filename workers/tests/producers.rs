@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, accept_ready, derive, parse_forward, select};
+use syncline_autodiff::{
+    DeriveOptions, Loss, TrainingGraph, accept_ready, derive, inference_form, parse_forward, select,
+};
 use syncline_onnx::{ElementType, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_workers::check::{CheckOptions, Checked, check, check_graph};
@@ -53,6 +55,7 @@ fn models_of_every_tool_train() {
         ("keras_export",      SoftmaxCrossEntropy, None,                           4),
         ("keras_conv",        SoftmaxCrossEntropy, None,                          10),
         ("keras_attention",   SoftmaxCrossEntropy, None,                          15),
+        ("keras_gelu",        SoftmaxCrossEntropy, None,                           4),
         ("keras_lstm",        SoftmaxCrossEntropy, None,                           5),
         ("keras_torch",       SoftmaxCrossEntropy, None,                          10),
         ("torch_shapes",      SoftmaxCrossEntropy, None,                           8),
@@ -67,6 +70,15 @@ fn models_of_every_tool_train() {
         assert_eq!(checked.params.len(), params, "{name}: {:?}", checked.params);
         assert_right(name, &checked);
     }
+}
+
+/// Its Erfc is an operator of TensorFlow alone.
+#[test]
+fn an_exact_gelu_of_keras_predicts_once_it_was_read() {
+    let loads = |onnx: &[u8]| Executable::new(&onnxruntime::runtime(), onnx, &ExecOptions::default()).is_ok();
+    let exported = file("keras_gelu");
+    let read = inference_form(parse_forward(&exported).unwrap()).to_bytes();
+    assert_eq!((loads(&exported), loads(&read)), (false, true));
 }
 
 #[test]

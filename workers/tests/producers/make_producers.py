@@ -82,6 +82,7 @@ def keras():
             ]
         ),
         "keras_attention": keras.Model(ids, layers.Dense(3)(pooled)),
+        "keras_gelu": keras.Sequential([keras.Input((6,)), layers.Dense(8, "gelu"), layers.Dense(3)]),
         "keras_lstm": keras.Sequential([keras.Input((5, 3)), layers.LSTM(4), layers.Dense(3)]),
     }
     rng = np.random.default_rng(0)
