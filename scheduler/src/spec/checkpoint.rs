@@ -47,7 +47,7 @@ impl CheckpointSpec {
     /// One whenever so many epochs are complete, 1 or more; the newest two stay.
     ///
     /// ```
-    /// use syncline_scheduler::spec::CheckpointSpec;
+    /// # use syncline_scheduler::spec::CheckpointSpec;
     /// let often = CheckpointSpec { every_s: Some(600), ..CheckpointSpec::every_epochs(1) }.keep(5);
     /// assert_eq!((often.every_epochs, often.keep), (Some(1), 5));
     /// ```

@@ -8,7 +8,7 @@ use super::{Files, Separator, Source};
 /// said:
 ///
 /// ```
-/// use syncline_scheduler::spec::{CsvSource, DataSpec, Separator};
+/// # use syncline_scheduler::spec::{CsvSource, DataSpec, Separator};
 /// let flowers = CsvSource::new(["iris-*.csv", "more.csv"]).label_names(["species"]).separator(Separator::Semicolon);
 /// let data = DataSpec::new(flowers);
 /// ```

@@ -123,7 +123,7 @@ impl DataSpec {
     /// This input of the model takes these columns of a table, by their names in the header.
     ///
     /// ```
-    /// use syncline_scheduler::spec::{CsvSource, DataSpec};
+    /// # use syncline_scheduler::spec::{CsvSource, DataSpec};
     /// let people = CsvSource::new("people.csv").label_names(["bought"]);
     /// let data = DataSpec::new(people).input("categories", ["city", "job"]).input("numbers", ["age"]);
     /// ```

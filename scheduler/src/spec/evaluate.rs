@@ -68,7 +68,7 @@ impl EvaluateSpec {
     /// One whenever so many epochs are complete, 1 or more.
     ///
     /// ```
-    /// use syncline_scheduler::spec::{EarlyStopping, EvaluateSpec, Metric};
+    /// # use syncline_scheduler::spec::{EarlyStopping, EvaluateSpec, Metric};
     /// let stops = EarlyStopping::patience(5).min_delta(1e-3);
     /// let spec = EvaluateSpec::every_epochs(1).monitor(Metric::Accuracy).keep_best().early_stopping(stops);
     /// assert_eq!(spec.early_stopping, Some(EarlyStopping { patience: 5, min_delta: 1e-3 }));

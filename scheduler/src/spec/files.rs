@@ -14,7 +14,7 @@ use serde::{
 /// hold `*` for any characters until the job is prepared, which puts those in its place that are there then, in the order of their names.
 ///
 /// ```
-/// use syncline_scheduler::spec::Files;
+/// # use syncline_scheduler::spec::Files;
 /// let one: Files = serde_json::from_str(r#""a.csv""#).unwrap();
 /// let many: Files = serde_json::from_str(r#"["a.csv", "b.csv"]"#).unwrap();
 /// assert_eq!((one, many), (Files::one("a.csv"), Files::of(["a.csv", "b.csv"])));

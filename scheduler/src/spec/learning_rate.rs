@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// epochs out of 90 is 5 / 90.
 ///
 /// ```
-/// use syncline_scheduler::spec::{Decay, LearningRate};
+/// # use syncline_scheduler::spec::{Decay, LearningRate};
 /// let rate = LearningRate { warmup: 0.1, decay: Decay::Linear, min: 0.02, ..LearningRate::constant(0.2) };
 /// assert_eq!([0, 50, 100, 550, 1000].map(|samples| rate.at(samples, 1000)), [0.0, 0.1, 0.2, 0.11, 0.02]);
 /// ```

@@ -26,7 +26,7 @@ pub struct Setting {
 /// Settings in the order of docs/job-file.md. It travels, is stored and is printed as a map of texts, in this order.
 ///
 /// ```
-/// use syncline_scheduler::spec::SettingList;
+/// # use syncline_scheduler::spec::SettingList;
 /// let mut list = SettingList::default();
 /// list.push("settings.batch", "64");
 /// list.push("settings.decay", "cosine");

@@ -12,7 +12,7 @@ pub const MAX_LEARNING_RATE_FACTOR: f32 = 1000.0;
 /// What of a step is set for a parameter by itself. The default is what the optimizer does with all.
 ///
 /// ```
-/// use syncline_scheduler::spec::{Optimizer, StepSettings};
+/// # use syncline_scheduler::spec::{Optimizer, StepSettings};
 /// let settings = StepSettings { weight_decay: Some(0.0), learning_rate_factor: 0.5 };
 /// assert_eq!(settings.optimizer(&Optimizer::Sgd { weight_decay: 0.1 }), Optimizer::sgd());
 /// assert_eq!(settings.learning_rate(0.25), 0.125);

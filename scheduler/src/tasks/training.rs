@@ -101,7 +101,7 @@ impl PreparedTraining {
 /// What one training task changes of what was prepared; without any it trains just that.
 ///
 /// ```
-/// use syncline_scheduler::tasks::TrainingChanges;
+/// # use syncline_scheduler::tasks::TrainingChanges;
 /// let changes = TrainingChanges::new().learning_rate(0.01).epochs(2);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -27,8 +27,7 @@ impl NodeProto {
 /// returns the name of the value it made.
 ///
 /// ```
-/// use syncline_onnx::{ElementType, GraphBuilder};
-///
+/// # use syncline_onnx::{ElementType, GraphBuilder};
 /// let mut graph = GraphBuilder::new("double");
 /// let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
 /// let y = graph.op("Add", &[&x, &x], &[]);

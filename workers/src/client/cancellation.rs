@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use syncline_workers::client::Cancellation;
+/// # use syncline_workers::client::Cancellation;
 /// let at_once = Cancellation::new().reason("the input was wrong").grace(Duration::ZERO);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

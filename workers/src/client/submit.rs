@@ -180,7 +180,10 @@ impl Client {
         let models = self.models.clone();
         blocking(move || {
             #[cfg(feature = "train")]
-            return crate::submit::prepare(models.map_or_else(find_models, Ok)?, &graph);
+            return crate::submit::prepare(
+                models.map_or_else(crate::isolation::ModelHost::find, Ok)?,
+                &graph,
+            );
             #[cfg(not(feature = "train"))]
             crate::submit::prepare_ready(&graph)
         })
@@ -297,13 +300,6 @@ fn first_free(wanted: &JobId, taken: &BTreeSet<JobId>) -> JobId {
     };
     let candidates = iter::once(wanted.clone()).chain((2..).filter_map(numbered));
     candidates.into_iter().find(|id| !taken.contains(id)).unwrap_or_else(|| wanted.clone())
-}
-
-/// The ONNX Runtime that is found on this machine, or fetched; the log says what takes time.
-#[cfg(feature = "train")]
-fn find_models() -> Result<crate::isolation::ModelHost, SubmitError> {
-    let parts = syncline_kit::for_device(syncline_kit::Device::Cpu, &|line| tracing::info!("{line}"))?;
-    Ok(crate::isolation::ModelHost::with(&parts)?)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) struct JobKey {
 /// parameter if it needs one:
 ///
 /// ```
-/// use syncline_workers::functions::{ArgumentError, Context, Function, Next};
+/// # use syncline_workers::functions::{ArgumentError, Context, Function, Next};
 /// const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
 /// const SQUARE: Function<(u64,), u64> = Function::new("square");
 ///
@@ -70,7 +70,7 @@ impl Context {
     /// as to any other and run by nobody, and its client reaches no engine (E300).
     ///
     /// ```
-    /// use syncline_workers::functions::Context;
+    /// # use syncline_workers::functions::Context;
     /// fn first_half(context: &Context, lines: Vec<String>) -> Vec<String> {
     ///     lines.iter().take(lines.len() / 2).take_while(|_| !context.canceled()).cloned().collect()
     /// }
@@ -111,7 +111,7 @@ impl Context {
     /// sends what was said last, about once a second. It is kept nowhere, and is gone when the attempt ends.
     ///
     /// ```
-    /// use syncline_workers::functions::Context;
+    /// # use syncline_workers::functions::Context;
     /// fn count(context: &Context, files: Vec<String>) -> std::io::Result<u64> {
     ///     let mut bytes = 0;
     ///     for (read, file) in files.iter().enumerate() {
@@ -147,8 +147,8 @@ impl Context {
     /// what the task does, and take nothing into the graph that is another next time. A graph that differs is refused (E130).
     ///
     /// ```
-    /// use syncline_workers::client::TaskError;
-    /// use syncline_workers::functions::{Context, Function, TaskGraph};
+    /// # use syncline_workers::client::TaskError;
+    /// # use syncline_workers::functions::{Context, Function, TaskGraph};
     /// const CLEAN: Function<(String,), u64> = Function::new("clean");
     ///
     /// fn archive(context: &Context, day: String) -> Result<String, TaskError> {

@@ -7,7 +7,7 @@ use syncline_scheduler::{ids::MAX_NAME_BYTES, tasks::FunctionId};
 /// The name of a function that takes the tuple `I` and gives `O`. Workers register what it does, graphs call it:
 ///
 /// ```
-/// use syncline_workers::functions::Function;
+/// # use syncline_workers::functions::Function;
 /// pub const ADD: Function<(u64, u64), u64> = Function::new("add");
 /// ```
 ///

@@ -7,8 +7,7 @@ use std::fmt::Display;
 /// [`no_retry`](Self::no_retry) makes one after which the task has failed for good.
 ///
 /// ```
-/// use syncline_workers::functions::FunctionError;
-///
+/// # use syncline_workers::functions::FunctionError;
 /// fn lines(path: String, column: String) -> Result<u64, FunctionError> {
 ///     let column: usize = column.parse().map_err(FunctionError::no_retry)?;
 ///     let text = std::fs::read_to_string(path)?;

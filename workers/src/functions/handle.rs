@@ -36,8 +36,8 @@ impl<T> TaskHandle<T> {
     /// How the task ends, as an argument: `Ok` of what it gives, or `Err` of why it gives nothing.
     ///
     /// ```
-    /// use syncline_scheduler::tasks::TaskFailure;
-    /// use syncline_workers::functions::{Function, TaskGraph};
+    /// # use syncline_scheduler::tasks::TaskFailure;
+    /// # use syncline_workers::functions::{Function, TaskGraph};
     /// const LOAD: Function<(String,), u64> = Function::new("load");
     /// const REPORT: Function<(Result<u64, TaskFailure>,), String> = Function::new("report");
     ///

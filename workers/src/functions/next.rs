@@ -69,7 +69,7 @@ impl<O, E: Into<FunctionError>> IntoNext<O, InResult<InNext>> for Result<Next<O>
 /// its `source()` out, as those of `thiserror` do. What a task shows is what `Display` writes, and no more.
 ///
 /// ```
-/// use syncline_workers::functions::with_causes;
+/// # use syncline_workers::functions::with_causes;
 /// fn price(text: &str) -> Result<u32, String> {
 ///     text.parse().map_err(with_causes::<std::num::ParseIntError>)
 /// }

@@ -14,7 +14,7 @@ use super::{Function, Tensor};
 /// where both give a [`Tensor`], or `(model, c)` where the task gives all of them.
 ///
 /// ```no_run
-/// use syncline_workers::{client::Client, functions::{RUN_MODEL, TaskGraph, Tensor}};
+/// # use syncline_workers::{client::Client, functions::{RUN_MODEL, TaskGraph, Tensor}};
 /// # async fn example(client: Client, batches: Vec<Tensor>) -> Result<(), Box<dyn std::error::Error>> {
 /// let model = client.upload_model(std::path::Path::new("digits.onnx")).await?;
 /// let mut graph = TaskGraph::new("scores");

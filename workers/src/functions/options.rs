@@ -9,7 +9,7 @@ use super::handle::{GraphNumber, TaskHandle};
 /// How a call is to be treated, where that is not as usual.
 ///
 /// ```
-/// use syncline_workers::functions::CallOptions;
+/// # use syncline_workers::functions::CallOptions;
 /// let options = CallOptions::new().retries(2).slots(4).label("zone", "a").name("resize");
 /// ```
 #[derive(Debug, Clone, Default)]

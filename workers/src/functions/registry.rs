@@ -101,7 +101,7 @@ impl RegisteredFunction {
 /// The functions that a worker has.
 ///
 /// ```
-/// use syncline_workers::functions::{Function, Registry};
+/// # use syncline_workers::functions::{Function, Registry};
 /// const ADD: Function<(u64, u64), u64> = Function::new("add");
 /// const HALF: Function<(u64,), u64> = Function::new("half");
 ///

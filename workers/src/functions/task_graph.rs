@@ -18,7 +18,7 @@ use super::{
 /// first one, with its index.
 ///
 /// ```
-/// use syncline_workers::functions::{Function, TaskGraph};
+/// # use syncline_workers::functions::{Function, TaskGraph};
 /// const SQUARE: Function<(u64,), u64> = Function::new("square");
 /// const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
 ///
@@ -80,8 +80,7 @@ impl TaskGraph {
     /// Adds a call. Arguments of other types than the function's do not compile:
     ///
     /// ```compile_fail
-    /// use syncline_workers::functions::{Function, TaskGraph};
-    ///
+    /// # use syncline_workers::functions::{Function, TaskGraph};
     /// const ADD: Function<(u64, u64), u64> = Function::new("add");
     /// TaskGraph::new("sum").call(ADD, (1, "two"));
     /// ```

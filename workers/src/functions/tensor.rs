@@ -52,7 +52,7 @@ impl TensorError {
 /// bytes.
 ///
 /// ```
-/// use syncline_workers::functions::Tensor;
+/// # use syncline_workers::functions::Tensor;
 /// let images = Tensor::new([2, 3], vec![0.0f32, 0.5, 1.0, 1.0, 0.5, 0.0])?;
 /// assert_eq!(images.shape(), [2, 3]);
 /// assert_eq!(images.values::<f32>()?[1], 0.5);

@@ -45,6 +45,9 @@ pub enum ModelError {
         /// What the system says, or what was wrong with its answer.
         reason: String,
     },
+    /// There is no ONNX Runtime to load it with.
+    #[error(transparent)]
+    Kit(#[from] syncline_kit::KitError),
     /// What another process met, in its words.
     #[error(transparent)]
     Child(ChildError),
@@ -56,7 +59,7 @@ impl ModelError {
     #[cfg(feature = "worker")]
     pub(crate) fn may_be_the_machine(&self) -> bool {
         match self {
-            Self::Process { .. } | Self::Silent { .. } => true,
+            Self::Kit(_) | Self::Process { .. } | Self::Silent { .. } => true,
             Self::Crashed { how, .. } => how.split(' ').take(2).eq(["signal", "9"]),
             Self::Check(_) | Self::Child(_) => false,
         }
@@ -69,6 +72,7 @@ impl ModelError {
             Self::Crashed { .. } => "E254",
             Self::Silent { .. } => "E255",
             Self::Process { .. } => "E257",
+            Self::Kit(source) => source.code(),
             Self::Child(error) => return error.code,
         })
     }
@@ -85,6 +89,7 @@ impl ModelError {
                 "export the model with fewer nodes, or without loops that run while it is loaded"
             }
             Self::Process { .. } => "the system refused another process; see its limits and free memory",
+            Self::Kit(source) => return source.hint(),
             Self::Child(error) => return error.hint(),
         };
         Some(hint.to_owned())

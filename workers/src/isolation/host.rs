@@ -38,6 +38,14 @@ impl ModelHost {
         }
     }
 
+    /// The same with the ONNX Runtime that is found on this machine, or fetched; the log says what takes time. Blocks.
+    ///
+    /// # Errors
+    /// E101 to E109 if it is neither found nor fetched, E320 to E322 if it cannot be loaded here, where no process of its own can be had.
+    pub fn find() -> Result<Self, ModelError> {
+        Self::with(&syncline_kit::for_device(Device::Cpu, &|line| tracing::info!("{line}"))?)
+    }
+
     /// The same with native parts that are not loaded yet.
     ///
     /// # Errors

@@ -30,8 +30,7 @@ const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), syncline_workers::local::LocalError> {
-/// use syncline_workers::local::{LocalCluster, LocalOptions};
-///
+/// # use syncline_workers::local::{LocalCluster, LocalOptions};
 /// let cluster = LocalCluster::start(LocalOptions::workers(4)).await?;
 /// let client = cluster.client();
 /// // Whatever a program does with a cluster: client.submit(&job).await?

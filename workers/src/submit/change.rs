@@ -17,7 +17,7 @@ const TOP_FIELDS: [&str; 3] = ["model", "data", "settings"];
 /// place of the one in the file; what is none is a text, so that `settings.policy=bsp` needs no quotes, nor does `id=2024`.
 ///
 /// ```
-/// use syncline_workers::submit::FieldChange;
+/// # use syncline_workers::submit::FieldChange;
 /// let change: FieldChange = "settings.batch=64".parse()?;
 /// # Ok::<(), syncline_workers::submit::SubmitError>(())
 /// ```

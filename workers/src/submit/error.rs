@@ -49,10 +49,6 @@ pub enum SubmitError {
     /// The file of first weights is none, or does not fit the model.
     #[error(transparent)]
     Weights(#[from] ExportError),
-    /// There is no ONNX Runtime to load it with.
-    #[cfg(feature = "train")]
-    #[error(transparent)]
-    Kit(#[from] syncline_kit::KitError),
     /// A forward model, and nothing that could derive a training graph.
     #[error("[E367] this program was built without deriving: it submits ready training graphs only")]
     NeedsTrain,
@@ -226,8 +222,6 @@ impl SubmitError {
             Self::Model(source) => return source.code(),
             Self::NoModel { error, .. } => error.code(),
             Self::Weights(source) => source.code(),
-            #[cfg(feature = "train")]
-            Self::Kit(source) => source.code(),
             Self::NeedsTrain => "E367",
             Self::Data(source) => source.code(),
             Self::OtherOutput { error, .. } => error.code(),
@@ -261,14 +255,7 @@ impl SubmitError {
             Self::Graph(e) | Self::NoModel { error: e, .. } => return e.hint().or_else(of_a_model),
             Self::Weights(e) => return e.hint(),
             Self::Policy(e) => return e.hint(),
-            #[cfg(feature = "train")]
-            Self::Kit(e) => return e.hint(),
             Self::NeedsTrain => {
-            Self::Data(DataError::File(FileError::Io { .. })) => {
-                "submission reads the data on this machine, and every worker on its own: the path must exist on all of them. One in a job file is \
-                 relative to the file itself"
-                    .to_owned()
-            }
                 "build it with feature `train` of the crate `syncline`, or submit what `syncline model train-graph` writes"
                     .to_owned()
             }
@@ -276,6 +263,11 @@ impl SubmitError {
             Self::Model(e) => return e.hint().or_else(of_a_model),
             Self::OtherOutput { output, .. } => {
                 format!("name it in the model: `output = \"{output}\"` beside `loss`, or correct the labels")
+            }
+            Self::Data(DataError::File(FileError::Io { .. })) => {
+                "submission reads the data on this machine, and every worker on its own: the path must exist on all of them. One in a job file is \
+                 relative to the file itself"
+                    .to_owned()
             }
             Self::Data(e) => {
                 let usual = || "correct the data file, or the settings under `data`".to_owned();

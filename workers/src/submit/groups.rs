@@ -9,8 +9,7 @@ use super::{SubmitError, name_list::list};
 /// Parameters of which some settings differ from those of the optimizer.
 ///
 /// ```
-/// use syncline_workers::submit::ParameterGroup;
-///
+/// # use syncline_workers::submit::ParameterGroup;
 /// let no_decay = ParameterGroup::of(["*.bias", "*norm*"]).weight_decay(0.0);
 /// let body = ParameterGroup::of(["features.*"]).learning_rate_factor(0.1);
 /// let groups = vec![no_decay, body];

@@ -17,13 +17,12 @@ use crate::isolation::ModelHost;
 /// was prepared stays in memory, what is equal once, until this is dropped; the jobs share it.
 ///
 /// ```
-/// use syncline_workers::{
-///     isolation::ModelHost,
-///     submit::{JobGraph, JobVariants, PreparedJob, SubmitError},
-/// };
-///
-/// fn prepare_all(models: ModelHost, graphs: &[JobGraph]) -> Result<Vec<PreparedJob>, SubmitError> {
-///     let mut variants = JobVariants::new(models);
+/// # use syncline_workers::{
+/// #     isolation::ModelHost,
+/// #     submit::{JobGraph, JobVariants, PreparedJob, SubmitError},
+/// # };
+/// fn prepare_all(graphs: &[JobGraph]) -> Result<Vec<PreparedJob>, SubmitError> {
+///     let mut variants = JobVariants::new(ModelHost::find()?);
 ///     graphs.iter().map(|graph| variants.prepare(graph)).collect()
 /// }
 /// ```

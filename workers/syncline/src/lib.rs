@@ -5,10 +5,10 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `job-file` | [`JobFile`]: job graphs from TOML files |
+//! | `job-file` | `JobFile`: job graphs from TOML files |
 //! | `train` | training graphs are derived from forward models at submission, with ONNX Runtime |
-//! | `worker` | a worker in this process: [`worker`] |
-//! | `local` | a whole cluster in this process, [`LocalCluster`], and the two above |
+//! | `worker` | a worker in this process: module `worker` |
+//! | `local` | a whole cluster in this process, `LocalCluster`, and the two above |
 //! | `cli` | the binary `syncline`, and all of these |
 //!
 //! A job from beginning to end, on the cluster that `syncline up` has started:

@@ -15,8 +15,7 @@ use crate::{
 ///
 /// ```no_run
 /// use std::process::ExitCode;
-/// use syncline_workers::{functions::Function, worker::Worker};
-///
+/// # use syncline_workers::{functions::Function, worker::Worker};
 /// const ADD: Function<(u64, u64), u64> = Function::new("add");
 ///
 /// fn main() -> ExitCode {
