@@ -287,7 +287,7 @@ impl CallWorker {
         }
         let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
         let bytes = |value: u64| match &self.blobs {
-            Some(blobs) if value % 2 == 0 => {
+            Some(blobs) if value.is_multiple_of(2) => {
                 let digest = format!("{}/{}/{}/{nonce}", key.0, key.1, order.attempt);
                 blobs.borrow_mut().insert(digest.clone(), value);
                 Value::Blob(BlobValue { digest, bytes: 100_000 })

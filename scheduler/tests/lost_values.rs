@@ -259,15 +259,14 @@ fn what_a_task_has_added_is_not_added_again() {
 
 #[test]
 fn what_cannot_be_made_again_fails_who_needs_it_and_says_why() {
-    let with_blob = || Rig::new(vec![make(vec![Arg::Blob(blob("argument"))]), take(vec![output(0)])]);
+    let with_blob = Rig::new(vec![make(vec![Arg::Blob(blob("argument"))]), take(vec![output(0)])]);
     let once = || Rig::with_crash_retries(vec![make(vec![]), take(vec![output(0)])], [0, 0]);
-    let cases: [(fn() -> Rig, &str, &str); 3] = [
+    let cases = [
         (with_blob, "a", "task 0 had large arguments, which were removed when it had ended"),
-        (once, "a", "task 0 has no `crash_retries`, and so is not begun again"),
-        (once, "another", ""),
+        (once(), "a", "task 0 has no `crash_retries`, and so is not begun again"),
+        (once(), "another", ""),
     ];
-    for (rig, digest, why) in cases {
-        let mut rig = rig();
+    for (mut rig, digest, why) in cases {
         rig.end(MAKER, 0, large("a"));
         rig.end(TAKER, 1, lost(&[digest]));
         let why = if why.is_empty() { "" } else { &format!(", and cannot be made again: {why}") };
