@@ -198,7 +198,8 @@ impl WorkerService for WorkerHandler {
     }
 
     async fn setup(self, _: Context, job: JobId) -> Result<JobSetup, EngineFault> {
-        let lead = self.context.lead()?;
+        // Another engine may know the job.
+        let lead = self.context.undisputed_lead()?;
         let train = lead.jobs.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
         let shards = lead.shards.all_addresses().await;
         Ok(JobSetup { epoch: lead.epoch, train: (*train).clone(), shards })
@@ -212,5 +213,36 @@ impl WorkerService for WorkerHandler {
         lead.sessions.close(worker);
         // The answer to a question that comes behind it says that it is committed.
         self.context.query(|_| ()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use syncline_kit::{RedisOptions, RedisServer};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        service::{fake_shard::lead, options::Limits},
+        store::RedisStore,
+    };
+
+    #[tokio::test]
+    async fn an_engine_whose_lease_is_over_does_not_say_that_a_job_is_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let (lead, _inbox) = lead();
+        let (_activate, active) = watch::channel(Ok(lead.clone()));
+        let (shards, limits, about) = (lead.shards.clone(), Limits::default(), Arc::default());
+        let context = ServiceContext { active, store, shards, limits, about };
+        let handler = WorkerHandler { context, connection: 1, last_worker: Arc::default() };
+        let setup = async || handler.clone().setup(Context::current(), "digits".parse().unwrap()).await;
+        assert!(matches!(setup().await, Err(EngineFault::UnknownJob { .. })));
+        lead.store_outage.set_lead_until(Instant::now());
+        assert!(matches!(setup().await, Err(EngineFault::NotActive { .. })));
     }
 }

@@ -236,8 +236,9 @@ impl Session {
             let asked = job.clone();
             let call = self.link.call(|c| async move { c.setup(within(CALL_TIMEOUT), asked).await });
             match call.await {
-                Ok(Ok(setup)) => return Ok(setup),
-                Ok(Err(EngineFault::NotActive { .. })) => {}
+                // One that was deposed may know the job of before.
+                Ok(Ok(setup)) if self.is_current(setup.epoch) => return Ok(setup),
+                Ok(Ok(_) | Err(EngineFault::NotActive { .. } | EngineFault::Store { .. })) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
                 Err(error) if may_pass(&error, true) => {}
                 Err(source) => {

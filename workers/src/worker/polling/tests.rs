@@ -1,6 +1,7 @@
 //! A worker with two functions, and an engine that gives it tasks and takes their ends as a test says.
 
 use std::{
+    collections::VecDeque,
     io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, mpsc},
@@ -15,6 +16,7 @@ use syncline_rpc::{
 use syncline_scheduler::{
     core::{Outcome, TaskReport},
     ids::{Incarnation, JobId},
+    sim::training,
     tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
 use tarpc::{context::Context, server::Channel};
@@ -62,12 +64,16 @@ impl Heard {
     }
 }
 
+type Setups = Arc<Mutex<VecDeque<Result<JobSetup, EngineFault>>>>;
+
 #[derive(Clone)]
 struct Engine {
     /// What the first poll is answered with.
     orders: Arc<Mutex<Vec<Order>>>,
     /// So often ends are not taken.
     refusals: Arc<Mutex<u32>>,
+    /// What is said of a job.
+    setups: Setups,
     heard: async_mpsc::UnboundedSender<Heard>,
     /// It drops the worker.
     drops: Arc<Notify>,
@@ -135,7 +141,7 @@ impl WorkerService for Engine {
     }
 
     async fn setup(self, _: Context, _: JobId) -> Result<JobSetup, EngineFault> {
-        Err(EngineFault::Dropped)
+        lock(&self.setups).pop_front().unwrap_or(Err(EngineFault::Dropped))
     }
 
     async fn leave(self, _: Context, _: WorkerKey, _: Vec<Attempts>) -> Result<(), EngineFault> {
@@ -169,6 +175,7 @@ struct Rig {
     session: Arc<Session>,
     polls: JoinHandle<()>,
     drops: Arc<Notify>,
+    setups: Setups,
     pool: Pool,
     heard: async_mpsc::UnboundedReceiver<Heard>,
     end_long: mpsc::Sender<()>,
@@ -185,7 +192,8 @@ impl Rig {
         let (hear, heard) = async_mpsc::unbounded_channel();
         let (orders, refusals) = (Arc::new(Mutex::new(orders)), Arc::new(Mutex::new(refusals)));
         let drops = Arc::<Notify>::default();
-        let engine = Engine { orders, refusals, heard: hear, drops: drops.clone() };
+        let setups = Setups::default();
+        let engine = Engine { orders, refusals, setups: setups.clone(), heard: hear, drops: drops.clone() };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: EngineAddresses = listener.local_addr().unwrap().to_string().parse().unwrap();
         let serve = move |_, stream| answer_calls(channel(stream).execute(engine.clone().serve()));
@@ -214,7 +222,7 @@ impl Rig {
         let assignments = TaskSender::new(mpsc::channel().0);
         let polling = session.clone();
         let polls = tokio::spawn(async move { polling.poll(&assignments).await });
-        Self { session, polls, drops, pool, heard, end_long }
+        Self { session, polls, drops, setups, pool, heard, end_long }
     }
 
     /// The next call that is as `wanted`.
@@ -344,6 +352,18 @@ async fn being_dropped_is_a_warning_unless_the_worker_has_left() {
         let log = String::from_utf8(lock(&lines.0).clone()).unwrap();
         assert_eq!(log.matches("dropped by the engine").count(), warnings, "{log}");
     }
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_job_counts_once_the_engine_that_leads_has_said_it() {
+    let rig = Rig::start(Vec::new(), 0).await;
+    let train = || training("bsp".parse().unwrap(), 64, 32);
+    let of = |epoch| Ok(JobSetup { epoch: EngineEpoch(epoch), train: train(), shards: Vec::new() });
+    let away = Err(EngineFault::Store { cause: "a test".into() });
+    *lock(&rig.setups) = [away, of(1), of(2)].into();
+    assert!(rig.session.is_current(EngineEpoch(2)));
+    let setup = rig.session.setup_unless_canceled(&"digits".parse().unwrap()).await.unwrap();
+    assert_eq!(setup.epoch, EngineEpoch(2));
 }
 
 #[tokio::test]
