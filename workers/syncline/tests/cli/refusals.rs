@@ -157,7 +157,8 @@ fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
         (&["up", "--step-ms", "10ms"],                        "whole milliseconds, such as 10"),
         (&["worker", "--step-ms", "0.5"],                     "whole milliseconds, such as 10"),
         (&["worker", "--slowdown", "2x"],                     "a factor, such as 2.5"),
-        (&["engine", "--redis", "u", "--silence", "50ms"],    "a time from 100ms, such as 500ms, 30s or 5m; a number alone is milliseconds"),
+        (&["engine", "--redis", "u", "--silence", "500ms"],   "a time from 3s, such as 30s or 5m; a number alone is milliseconds"),
+        (&["up", "--shard-silence", "2999"],                  "a time from 3s, such as 30s or 5m; a number alone is milliseconds"),
         (&["gc", "--older-than", "soon"],                     "a time, such as 500ms, 30s or 5m; a number alone is seconds"),
     ];
     for (args, expected) in cases {

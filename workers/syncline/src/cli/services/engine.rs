@@ -19,7 +19,8 @@ const END_GRACE: Duration = Duration::from_secs(2);
 /// Pause before a Redis server is asked again at the start.
 const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
+/// One that is well is not heard of for a second, and longer on a busy machine: an idle worker polls, and a poll lasts a second.
+pub(super) const SHORTEST_SILENCE: Duration = Duration::from_secs(3);
 const SHORTEST_STALL: Duration = Duration::from_secs(1);
 
 /// Where an engine listens unless told otherwise.

@@ -3,6 +3,9 @@
 
 use std::{str::FromStr, time::Duration};
 
+/// Named as an example of a time where it is allowed.
+const SHORT: Duration = Duration::from_millis(500);
+
 /// Reads a number; `expected` names its unit, and an example of it.
 pub(crate) fn number<T: FromStr>(
     expected: &'static str,
@@ -48,7 +51,8 @@ pub(crate) fn time_from(
                 true => String::new(),
                 false => format!(" from {}", humantime::format_duration(least)),
             };
-            format!("expected a time{from}, such as 500ms, 30s or 5m; a number alone is {}", unit.word())
+            let short = if least <= SHORT { "500ms, " } else { "" };
+            format!("expected a time{from}, such as {short}30s or 5m; a number alone is {}", unit.word())
         })
     }
 }
@@ -99,5 +103,7 @@ mod tests {
             let want = want.ok_or_else(|| format!("{said}{}", unit.word()));
             assert_eq!(time_from(ms(100), unit)(text), want, "{text}");
         }
+        let said = "expected a time from 3s, such as 30s or 5m; a number alone is seconds";
+        assert_eq!(time_from(s(3), Seconds)("500ms"), Err(said.to_owned()), "every example is allowed");
     }
 }
