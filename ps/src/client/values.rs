@@ -110,7 +110,8 @@ impl ValueClient {
         cancel_token: &CancelToken,
     ) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
-        let mut last = missing(digest);
+        // One that cannot be asked may have it whole: only where all were asked it is lost.
+        let (mut lost, mut unasked) = (missing(digest), None);
         for address in first_by_digest(addresses, wanted) {
             let got = self.with_link(address, cancel_token, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
@@ -119,13 +120,13 @@ impl ValueClient {
             });
             match got {
                 Ok(Some(value)) => return Ok(value),
-                Ok(None) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
+                Ok(None) => lost = PsError::Damaged { digest: digest.into(), address: address.clone() },
                 Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => {}
-                Err(error) => last = error.into_error(address),
+                Err(error) => unasked = Some(error.into_error(address)),
             }
             cancel_token.check()?;
         }
-        Err(last)
+        Err(unasked.unwrap_or(lost))
     }
 
     /// Makes a call on an open connection, and on a new one if that had been closed meanwhile.
@@ -272,6 +273,11 @@ mod tests {
             );
         }
         assert_eq!(values.get(&addresses, &digest, 9, &nobody()).unwrap(), b"saltvalue", "it is still there");
+        let nobody_there = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        for beside in [[addresses[0].clone(), nobody_there.clone()], [nobody_there, addresses[0].clone()]] {
+            let away = values.get(&beside, &digest, 8, &nobody()).unwrap_err();
+            assert!(away.is_away(), "the other one may have it whole: {away}");
+        }
         assert!(values.put(&[], [b"salt", b"value"], &nobody()).is_err(), "no shard is named");
     }
 
