@@ -57,7 +57,7 @@ fn gradient(part: Part, threads: usize, simplify: bool) -> Result<Vec<f32>, Stri
 #[test]
 fn no_operator_minds_that_no_sample_was_selected() {
     #[rustfmt::skip]
-    let parts: [(&str, Part); 23] = [
+    let parts: [(&str, Part); 25] = [
         ("GlobalMaxPool", |g, x| g.op("GlobalMaxPool", &[x], &[])),
         ("GlobalLpPool", |g, x| g.op("GlobalLpPool", &[x], &[])),
         ("AveragePool", |g, x| g.op("AveragePool", &[x], &[attr_ints("kernel_shape", &[2, 2])])),
@@ -73,6 +73,13 @@ fn no_operator_minds_that_no_sample_was_selected() {
         ("LayerNormalization", |g, x| {
             let scale = g.constant(TensorProto::from_f32("scale", &[6], &[1.0; 6]));
             g.op("LayerNormalization", &[x, &scale], &[])
+        }),
+        ("Einsum", |g, x| {
+            let w = g.weight("kernel", &[4, 3], &[0.1; 12]);
+            g.op("Einsum", &[x, &w], &[attr_string("equation", "nchw,cd->ndhw")])
+        }),
+        ("Einsum of selected samples with themselves", |g, x| {
+            g.op("Einsum", &[x, x], &[attr_string("equation", "nchw,nchk->nwk")])
         }),
         ("Softmax", |g, x| g.op("Softmax", &[x], &[attr_int("axis", 1)])),
         ("ReduceMean over space", |g, x| {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use syncline_onnx::{Dim, attr_string};
+use syncline_onnx::{Dim, attr_ints, attr_string};
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
@@ -53,9 +53,9 @@ fn gradient(
         [] => dy.to_owned(),
         [(only, value)] if *only == present => (*value).to_owned(),
         _ => {
-            let terms: Vec<String> = factors.iter().map(|(term, _)| term.iter().collect()).collect();
+            let (terms, values): (Vec<String>, Vec<String>) = in_order(n, &factors).into_iter().unzip();
             let text = format!("{}->{}", terms.join(","), present.iter().collect::<String>());
-            let values: Vec<&str> = factors.iter().map(|(_, value)| *value).collect();
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
             n.emitter.op("Einsum", &values, &[attr_string("equation", &text)])
         }
     };
@@ -63,6 +63,32 @@ fn gradient(
         grad = n.emitter.op("Mul", &[&grad, dy], &[]);
     }
     repeated(n, equation, operand, &term, grad, &elsewhere)
+}
+
+/// The factors, their axes in the order in which the letters first occur in the equation.
+///
+/// ONNX Runtime turns an operand that has them in another order itself, which costs the same as its `Transpose`, but divides by
+/// zero where a selection left no elements, and ends the process (seen in 1.31.1).
+fn in_order(n: &mut NodeGrad<'_>, factors: &[(&[char], &str)]) -> Vec<(String, String)> {
+    let mut seen: Vec<char> = Vec::new();
+    let mut ordered = Vec::new();
+    for (term, value) in factors {
+        for letter in *term {
+            if !seen.contains(letter) {
+                seen.push(*letter);
+            }
+        }
+        let mut axes: Vec<usize> = (0..term.len()).collect();
+        axes.sort_by_key(|axis| seen.iter().position(|letter| *letter == term[*axis]));
+        let value = if axes.is_sorted() {
+            (*value).to_owned()
+        } else {
+            let perm: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
+            n.emitter.op("Transpose", &[value], &[attr_ints("perm", &perm)])
+        };
+        ordered.push((axes.iter().map(|axis| term[*axis]).collect(), value));
+    }
+    ordered
 }
 
 /// The identity matrix as large as this axis of an operand.
