@@ -151,3 +151,51 @@ fn no_operator_minds_that_no_sample_was_selected() {
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+const MEAN: [f32; 4] = [0.1, -0.2, 0.3, 0.0];
+const VARIANCE: [f32; 4] = [0.5, 1.5, 2.0, 1.0];
+
+fn batch_norm(graph: &mut GraphBuilder, x: &str) -> String {
+    let (scale, bias) = (graph.weight("scale", &[4], &[1.0; 4]), graph.weight("bias", &[4], &[0.0; 4]));
+    let (mean, variance) = (graph.weight("mean", &[4], &MEAN), graph.weight("variance", &[4], &VARIANCE));
+    graph.op("BatchNormalization", &[x, &scale, &bias, &mean, &variance], &[])
+}
+
+#[test]
+fn a_batch_normalization_that_no_sample_reaches_has_no_gradient_and_keeps_its_statistics() {
+    let parts: [(&str, Part); 2] = [
+        ("images", batch_norm),
+        ("rows", |g, x| {
+            let space = g.ints("positions", &[2, 3]);
+            let rows = g.op("ReduceMean", &[x, &space], &[attr_int("keepdims", 0)]);
+            batch_norm(g, &rows)
+        }),
+    ];
+    let runtime = onnxruntime::runtime();
+    for (name, part) in parts {
+        for simplify in [false, true] {
+            let options = DeriveOptions { simplify, ..DeriveOptions::default() };
+            let graph = derive(&runtime, &model(part), Loss::MeanSquaredError, &options).unwrap();
+            let mut session = Executable::new(&runtime, &graph.train_onnx, &ExecOptions::default()).unwrap();
+            let shape = [&[BATCH], IMAGE.as_slice()].concat();
+            let mut views = vec![
+                ("x", TensorView::F32 { shape: &shape, data: &[0.5; BATCH * SAMPLE] }),
+                ("label", TensorView::F32 { shape: &[BATCH], data: &[0.0; BATCH] }),
+            ];
+            let held = graph.params.iter().chain(&graph.state);
+            views.extend(
+                held.map(|p| (p.name.as_str(), TensorView::F32 { shape: &p.shape, data: &p.initial })),
+            );
+            let outputs = session.run(&views).unwrap();
+            let wanted = [
+                ("scale.grad", [0.0; 4]),
+                ("bias.grad", [0.0; 4]),
+                ("mean.new", MEAN),
+                ("variance.new", VARIANCE),
+            ];
+            for (output, wanted) in wanted {
+                assert_eq!(outputs.f32(output).unwrap(), wanted, "{output}, {name}, simplify {simplify}");
+            }
+        }
+    }
+}

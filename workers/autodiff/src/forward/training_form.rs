@@ -9,7 +9,8 @@
 //!   in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the slower one, and absent
 //!   on GPUs): [`training_form`]. What it remembers of them follows as
 //!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
-//!   see [`Statistic`]. One value alone in its channel, as of a last batch of one sample, has no variance: they stay as they are.
+//!   see [`Statistic`]. One value alone in its channel, as of a last batch of one sample, has no variance, and a selection of no sample
+//!   has no statistics at all: they stay as they are.
 //!
 //! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so for one node, where a
 //! part of the model is to evaluate while the rest trains ([`eval_parts`](super::eval_parts)).
@@ -266,7 +267,10 @@ impl Batch {
         let all = e.op("Size", &[x], &[]);
         let all = e.cast(&all, ty.element);
         let channels = e.float(ty.element, channels as f64);
-        let count = e.op("Div", &[&all, &channels], &[]);
+        let seen = e.op("Div", &[&all, &channels], &[]);
+        let one = e.float(ty.element, 1.0);
+        // A selection may be empty: its statistics are 0, and so is what flows back through them.
+        let count = e.op("Max", &[&seen, &one], &[]);
         let mean_of = |e: &mut Emitter, value: &str| {
             let total = e.op("ReduceSum", &[value, &axes], &[attr_int("keepdims", 0)]);
             e.op("Div", &[&total, &count], &[])
@@ -279,18 +283,17 @@ impl Batch {
         let centered = e.op("Sub", &[x, &level], &[]);
         let square = e.op("Mul", &[&centered, &centered], &[]);
         let variance = mean_of(e, &square);
-        let one = e.float(ty.element, 1.0);
         let rest = e.op("Sub", &[&count, &one], &[]);
         let rest = e.op("Max", &[&rest, &one], &[]);
         let factor = e.op("Div", &[&count, &rest], &[]);
         let unbiased = e.op("Mul", &[&variance, &factor], &[]);
-        let may_be_one =
-            !ty.dims.iter().skip(2).any(|dim| dim.fixed().is_some_and(|positions| positions > 1));
-        let has_several = may_be_one.then(|| e.op("Greater", &[&count, &one], &[]));
+        let sizes = ty.dims.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, dim)| dim.fixed());
+        let always = sizes.product::<Option<usize>>().is_some_and(|values| values > 1);
+        let has_several = (!always).then(|| e.op("Greater", &[&seen, &one], &[]));
         Ok(Self { mean, variance, unbiased, has_several, momentum: node.float("momentum", MOMENTUM) })
     }
 
-    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance.
+    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing.
     fn next(&self, e: &mut Emitter, running: &str, seen: &str) -> String {
         let (kept, added) = (
             e.float(ElementType::F32, self.momentum.into()),
