@@ -57,7 +57,8 @@ fn gradient(part: Part, threads: usize, simplify: bool) -> Result<Vec<f32>, Stri
 #[test]
 fn no_operator_minds_that_no_sample_was_selected() {
     #[rustfmt::skip]
-    let parts: [(&str, Part); 25] = [
+    let parts: [(&str, Part); 26] = [
+        ("GlobalAveragePool", |g, x| g.op("GlobalAveragePool", &[x], &[])),
         ("GlobalMaxPool", |g, x| g.op("GlobalMaxPool", &[x], &[])),
         ("GlobalLpPool", |g, x| g.op("GlobalLpPool", &[x], &[])),
         ("AveragePool", |g, x| g.op("AveragePool", &[x], &[attr_ints("kernel_shape", &[2, 2])])),

@@ -10,6 +10,9 @@ pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Auto
     let x = n.input(0);
     // Positions = elements of x / elements of y; the batch may be open.
     let (all, kept) = (n.emitter.op("Size", &[x], &[]), n.emitter.op("Size", &[dy], &[]));
+    // A selection may be empty, and integers are not divided by zero.
+    let one = n.emitter.int(1);
+    let kept = n.emitter.op("Max", &[&kept, &one], &[]);
     let positions = n.emitter.op("Div", &[&all, &kept], &[]);
     let positions = n.emitter.cast(&positions, n.element());
     let share = n.emitter.op("Div", &[dy, &positions], &[]);
