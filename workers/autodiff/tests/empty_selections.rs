@@ -57,7 +57,7 @@ fn gradient(part: Part, threads: usize, simplify: bool) -> Result<Vec<f32>, Stri
 #[test]
 fn no_operator_minds_that_no_sample_was_selected() {
     #[rustfmt::skip]
-    let parts: [(&str, Part); 26] = [
+    let parts: [(&str, Part); 28] = [
         ("GlobalAveragePool", |g, x| g.op("GlobalAveragePool", &[x], &[])),
         ("GlobalMaxPool", |g, x| g.op("GlobalMaxPool", &[x], &[])),
         ("GlobalLpPool", |g, x| g.op("GlobalLpPool", &[x], &[])),
@@ -74,6 +74,14 @@ fn no_operator_minds_that_no_sample_was_selected() {
         ("LayerNormalization", |g, x| {
             let scale = g.constant(TensorProto::from_f32("scale", &[6], &[1.0; 6]));
             g.op("LayerNormalization", &[x, &scale], &[])
+        }),
+        ("InstanceNormalization", |g, x| {
+            let (scale, bias) = (g.weight("scale", &[4], &[1.0; 4]), g.weight("bias", &[4], &[0.0; 4]));
+            g.op("InstanceNormalization", &[x, &scale, &bias], &[])
+        }),
+        ("GroupNormalization", |g, x| {
+            let (scale, bias) = (g.weight("scale", &[2], &[1.0; 2]), g.weight("bias", &[2], &[0.0; 2]));
+            g.op("GroupNormalization", &[x, &scale, &bias], &[attr_int("num_groups", 2)])
         }),
         ("Einsum", |g, x| {
             let w = g.weight("kernel", &[4, 3], &[0.1; 12]);

@@ -4,7 +4,7 @@
 //! y = xhat * scale + bias, per channel, or per group as operator set 18 has it. Source: Wu and He, Group normalization,
 //! arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky, arXiv:1607.08022.
 
-use syncline_onnx::attr_int;
+use syncline_onnx::{Dim, attr_int};
 
 use super::normalized::Group;
 use super::{InputGrads, NodeGrad};
@@ -34,8 +34,11 @@ fn rule(n: &mut NodeGrad<'_>, dy: &str, groups: i64) -> Result<InputGrads, Autod
     let channels = channels(n)?;
     let per_group =
         n.dims(scale)?.first().and_then(|dim| dim.fixed()).is_some_and(|size| size as i64 == groups);
+    // A selection may be empty, of which no size can be left open.
+    let positions: Option<usize> = n.dims(x)?.iter().skip(2).map(Dim::fixed).product();
+    let positions = positions.and_then(|positions| i64::try_from(positions).ok()).unwrap_or(-1);
     // [batch, groups, channels of a group, positions]
-    let parted = [0, groups, channels / groups.max(1), -1];
+    let parted = [0, groups, channels / groups.max(1), positions];
     let (x4, dy4) = (n.reshaped(x, &parted), n.reshaped(dy, &parted));
     let scale4 = match per_group {
         true => n.reshaped(scale, &[groups, 1, 1]),
