@@ -57,7 +57,7 @@ fn gradient(part: Part, threads: usize, simplify: bool) -> Result<Vec<f32>, Stri
 #[test]
 fn no_operator_minds_that_no_sample_was_selected() {
     #[rustfmt::skip]
-    let parts: [(&str, Part); 28] = [
+    let parts: [(&str, Part); 30] = [
         ("GlobalAveragePool", |g, x| g.op("GlobalAveragePool", &[x], &[])),
         ("GlobalMaxPool", |g, x| g.op("GlobalMaxPool", &[x], &[])),
         ("GlobalLpPool", |g, x| g.op("GlobalLpPool", &[x], &[])),
@@ -98,6 +98,14 @@ fn no_operator_minds_that_no_sample_was_selected() {
         ("ReduceMean over channels, flat", |g, x| {
             let axes = g.ints("axes", &[1]);
             g.op("ReduceMean", &[x, &axes], &[attr_int("keepdims", 0)])
+        }),
+        ("ReduceMean over an axis from the end, flat", |g, x| {
+            let axes = g.ints("axes", &[-1]);
+            g.op("ReduceMean", &[x, &axes], &[attr_int("keepdims", 0)])
+        }),
+        ("ReduceL2 over axes from the end", |g, x| {
+            let axes = g.ints("axes", &[-2, 1]);
+            g.op("ReduceL2", &[x, &axes], &[attr_int("keepdims", 0)])
         }),
         ("ReduceMax", |g, x| {
             let axes = g.ints("axes", &[2, 3]);

@@ -21,6 +21,7 @@ mod open_sizes;
 mod padding_idx;
 mod prepare;
 mod random_masks;
+mod reduced_axes;
 mod scaler;
 mod select;
 mod shape_folding;

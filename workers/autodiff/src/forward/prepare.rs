@@ -11,6 +11,7 @@ use super::group_norm_form::write_out_group_norms;
 use super::lift_weights::{Weights, lift_weights};
 use super::loss_operators::write_out_losses;
 use super::matvec::write_columns;
+use super::reduced_axes::count_axes_from_front;
 use super::scaler::write_out_scalers;
 use super::shape_folding::fold_shapes;
 use super::split_to_sequence::write_splits;
@@ -62,7 +63,7 @@ impl Forward {
         model.graph = Some(write_out_losses(write_out_scalers(graph)));
         write_out_group_norms(compiler, &mut model)?;
         let mut types = resolve_types(compiler, &mut model, options.simplify)?;
-        let graph = model.graph.take().unwrap_or_default();
+        let graph = count_axes_from_front(model.graph.take().unwrap_or_default(), &types);
         check_types(&graph, &types)?;
         if !options.eval_mode.is_whole() {
             refuse_within(&graph)?;
