@@ -73,6 +73,16 @@ fn refusals() {
         graph.output(&y);
         graph.finish()
     };
+    let next_statistic = {
+        let mut graph = GraphBuilder::new("next statistic");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let (scale, bias) = (graph.weight("scale", &[2], &[1.0; 2]), graph.weight("bias", &[2], &[0.0; 2]));
+        let (mean, variance) = (graph.weight("m", &[2], &[0.0; 2]), graph.weight("v", &[2], &[1.0; 2]));
+        let h = graph.named("m.new", "Tanh", &[&x], &[]);
+        let y = graph.op("BatchNormalization", &[&h, &scale, &bias, &mean, &variance], &[]);
+        graph.output(&y);
+        graph.finish()
+    };
     let flat = {
         let mut graph = GraphBuilder::new("flat");
         let x = graph.input("x", ElementType::F32, &[2.into()]);
@@ -95,6 +105,7 @@ fn refusals() {
         ("no weight",         "E315", &bare,                        plain.clone()),
         ("input is `label`",  "E316", &renamed("x", "label"),       plain.clone()),
         ("output is `loss`",  "E316", &renamed("logits", "loss"),   plain.clone()),
+        ("value is `m.new`",  "E316", &next_statistic,              plain.clone()),
         ("frozen nobody",     "E317", &model,                       with(|o| o.freeze = vec!["nobody".into()])),
         ("trained nobody",    "E317", &model,                       with(|o| o.train = Some(vec!["nobody".into()]))),
     ];

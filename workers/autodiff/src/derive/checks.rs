@@ -3,7 +3,7 @@
 use syncline_onnx::{Dim, Types};
 
 use crate::error::AutodiffError;
-use crate::forward::{Forward, NEXT_SUFFIX};
+use crate::forward::{Forward, NEXT_SUFFIX, Statistic};
 use crate::loss::LossValues;
 use crate::options::DeriveOptions;
 use crate::precision::Precision;
@@ -14,12 +14,14 @@ pub(super) fn check_names(
     forward: &Forward,
     options: &DeriveOptions,
     values: &LossValues,
+    statistics: &[Statistic],
 ) -> Result<(), AutodiffError> {
     let fixed = [LOSS, LOSS_WEIGHT, CORRECT, PREDICTED].map(str::to_owned);
     let metrics = values.metrics.iter().map(|(name, _)| name.clone());
     let grads = forward.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
+    let nexts = statistics.iter().map(|statistic| format!("{}{NEXT_SUFFIX}", statistic.name));
     let scale = (options.precision == Precision::Fp16).then(|| LOSS_SCALE.to_owned());
-    let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).chain(scale).collect();
+    let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).chain(nexts).chain(scale).collect();
     let taken = |name: &String| forward.types.contains_key(name);
     let twice = |name: &String| name.is_empty() || taken(name) || own.contains(name);
     let label = values.label.as_ref().map(|_| &options.label);

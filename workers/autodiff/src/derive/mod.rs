@@ -108,7 +108,7 @@ fn differentiate(
     };
     let mut emitter = Emitter::new(&graph);
     let values = at.emit(&mut emitter, &options.label)?;
-    check_names(forward, options, &values)?;
+    check_names(forward, options, &values, &statistics)?;
     let is_scaled = options.precision == Precision::Fp16;
     let cotangent = match is_scaled {
         true => scale_loss(&mut emitter, &values.grad),
