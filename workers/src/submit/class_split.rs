@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::name_list;
 
-/// Labels of a class that are to be expected in a part before their absence is no chance: with as many it is one in 150 splits, e^-5.
+/// Labels of a class that are to be expected in a part before its absence is no chance, and the logarithm of the number of classes
+/// more: with as many, any class at all is missing in one of 150 splits, e^-5.
 const SURELY_EXPECTED: f64 = 5.0;
 
 /// Which classes are missing in which part. `parts`: labels by class of each, and what it is called.
@@ -21,11 +22,12 @@ pub(super) fn warnings(
         *all.entry(*class).or_default() += count;
     }
     let total = count(&all).max(1) as f64;
+    let wanted = SURELY_EXPECTED + (all.len().max(1) as f64).ln();
     let mut said = Vec::new();
     for (part, counts) in parts {
         let share = count(counts) as f64 / total;
         let is_missing = |class: i64, labels: u64| {
-            Some(class) != ignored && !counts.contains_key(&class) && labels as f64 * share >= SURELY_EXPECTED
+            Some(class) != ignored && !counts.contains_key(&class) && labels as f64 * share >= wanted
         };
         let missing = all.iter().filter(|(class, labels)| is_missing(**class, **labels));
         let missing: Vec<String> = missing.map(|(&class, _)| named(class, names)).collect();
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_missing_where_five_of_its_labels_were_to_be_expected() {
+    fn a_class_is_missing_where_its_labels_were_surely_to_be_expected() {
         let counts = |counts: &[(i64, u64)]| counts.iter().copied().collect::<BTreeMap<_, _>>();
         #[rustfmt::skip]
         #[allow(clippy::type_complexity, reason = "a table")]
@@ -63,6 +65,13 @@ mod tests {
             ("a class without a name",     [&[(0, 90), (7, 90)], &[(0, 90)]],         None,    &[("test", "class 7:")]),
         ];
         let names = ["no".to_owned(), "yes".to_owned()];
+        let many = |classes: i64| (0..classes).map(|class| (class, 60)).collect::<BTreeMap<_, _>>();
+        let said = warnings(&[("training", many(512)), ("test", many(511))], &[], None);
+        assert_eq!(said.len(), 1, "30 of class 511 are expected: {said:?}");
+        let rare = |class: i64| BTreeMap::from([(class, 20)]);
+        let all: BTreeMap<_, _> = many(512).into_iter().chain(rare(512)).collect();
+        let said = warnings(&[("training", all), ("test", many(512))], &[], None);
+        assert!(said.is_empty(), "10 of class 512 are expected: {said:?}");
         for (case, [train, test], ignored, want) in cases {
             let said = warnings(&[("training", counts(train)), ("test", counts(test))], &names, ignored);
             assert_eq!(said.len(), want.len(), "{case}: {said:?}");
