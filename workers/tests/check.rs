@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, accept_ready, derive};
-use syncline_onnx::proto::{NodeProto, TensorProto, ValueInfoProto};
+use syncline_autodiff::{DeriveOptions, Loss, LossOptions, Precision, TrainingGraph, accept_ready, derive};
+use syncline_onnx::proto::{NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{
     ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
@@ -409,6 +409,64 @@ fn a_loss_that_is_another_one_in_float32_is_told() {
     match quick_check(&runtime, &model(3e7)).unwrap() {
         Verdict::Doubtful(told) => assert!(told.contains("in float64"), "{told}"),
         other => panic!("{other:?}"),
+    }
+}
+
+/// A student that learns what a teacher says, which PyTorch has detached, one number for each sample or for the batch; the loss
+/// is an output once more, detached.
+fn student(of_batch: bool) -> ModelProto {
+    let mut graph = GraphBuilder::new("student");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
+    let parts = ["student", "teacher"].map(|part| {
+        let w = graph.weight(part, &[3, 2], &numbers(6));
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.op("Tanh", &[&y], &[])
+    });
+    let mixed = graph.op("Add", &[&parts[0], &parts[1]], &[]);
+    let dropped = graph.op("Dropout", &[&mixed], &[]);
+    let wanted = graph.named("wanted", "Identity", &[&dropped], &[]);
+    let y = graph.op("Sub", &[&parts[0], &wanted], &[]);
+    let y = graph.op("Mul", &[&y, &y], &[]);
+    let axes = graph.ints("axes", if of_batch { &[0, 1] } else { &[1] });
+    let y = graph.op("ReduceMean", &[&y, &axes], &[attr_int("keepdims", 0)]);
+    let log = graph.named("log", "Identity", &[&y], &[]);
+    [&y, &log].into_iter().for_each(|output| graph.output(output));
+    let mut model = graph.with_opset(18).finish();
+    for node in &mut model.graph.as_mut().unwrap().node {
+        if ["wanted", "log"].contains(&node.name.as_str()) {
+            let (key, value) = ("pkg.torch.onnx.fx_node".to_owned(), "aten.detach.default".to_owned());
+            node.metadata_props.push(StringStringEntryProto { key, value });
+        }
+    }
+    model
+}
+
+#[test]
+fn a_detached_value_is_kept_while_differences_are_taken() {
+    let runtime = onnxruntime::runtime();
+    for of_batch in [false, true] {
+        let model = student(of_batch).to_bytes();
+        for recompute in [false, true] {
+            let how = DeriveOptions { recompute, ..DeriveOptions::default() };
+            let graph = derive(&runtime, &model, Loss::Output, &how).unwrap();
+            assert_eq!(graph.unreached, ["teacher"]);
+            assert_eq!(quick_check(&runtime, &graph).unwrap(), Verdict::Right, "{of_batch} {recompute}");
+            let text = quick_check(&runtime, &spoiled(&graph, "student", "Mul", number(1.3))).unwrap_err();
+            assert_eq!(text.code(), "E256", "{text}");
+            let text = quick_check(&runtime, &spoiled(&graph, "teacher", "Add", number(0.1))).unwrap_err();
+            assert_eq!(text.code(), "E256", "{text}");
+            let ready = accept_ready(&runtime, &graph.with_first_values().unwrap(), None).unwrap();
+            assert_eq!(wrong(&check_graph(&runtime, &ready, &options(1)).unwrap()), Vec::<&str>::new());
+        }
+        for precision in [Precision::Bf16, Precision::Fp16] {
+            let how = DeriveOptions { precision, ..DeriveOptions::default() };
+            let graph = derive(&runtime, &model, Loss::Output, &how).unwrap();
+            let seen = quick_check(&runtime, &graph);
+            assert!(seen.is_ok(), "{precision:?}: {seen:?}");
+        }
+        let checked = check(&runtime, &model, Loss::Output, &DeriveOptions::default(), &options(1)).unwrap();
+        assert_eq!(wrong(&checked), Vec::<&str>::new(), "{of_batch}");
+        assert!((checked.loss - checked.exact_loss).abs() < 1e-5, "{checked:?}");
     }
 }
 

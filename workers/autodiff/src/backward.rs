@@ -8,6 +8,7 @@ use syncline_onnx::{Types, captured};
 use crate::catalogue::refusal;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
+use crate::forward::stops_gradient;
 use crate::vjp::{self, NodeGrad};
 
 /// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the cotangent reaches.
@@ -27,7 +28,7 @@ pub(super) fn backward(
     let mut grads: HashMap<String, Vec<String>> = HashMap::from([(cotangent.0, vec![cotangent.1])]);
     for node in nodes.iter().rev() {
         let reached = node.output.iter().any(|output| grads.contains_key(output));
-        if !reached || !reads(node).any(|input| active.contains(input)) {
+        if !reached || stops_gradient(node) || !reads(node).any(|input| active.contains(input)) {
             continue;
         }
         if let Some(reason) = refusal(&node.op_type) {
@@ -59,7 +60,7 @@ pub(super) fn backward(
 /// The values that depend on `sources` through float tensors, the sources included.
 fn depends_on(nodes: &[NodeProto], types: &Types, sources: &[String]) -> HashSet<String> {
     let mut active: HashSet<String> = sources.iter().cloned().collect();
-    for node in nodes {
+    for node in nodes.iter().filter(|node| !stops_gradient(node)) {
         if reads(node).any(|input| active.contains(input)) {
             let float = |name: &&String| types.get(*name).is_none_or(|ty| ty.element.is_float());
             active.extend(node.output.iter().filter(|name| !name.is_empty()).filter(float).cloned());

@@ -64,7 +64,7 @@ pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use forward::{
     NEXT_SUFFIX, Selected, Statistic, TRAINABLE, TiedNames, close_sizes, inference_form, parse_forward,
-    refuse_unloaded, select, with_columns,
+    refuse_unloaded, select, stops_gradient, with_columns,
 };
 pub use loss::{ClassWeights, Loss, LossOptions, sigmoid_outputs};
 pub use options::{DeriveOptions, EvalMode};

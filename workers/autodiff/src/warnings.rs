@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::{GraphProto, NodeProto, metadata};
+use syncline_onnx::proto::{GraphProto, metadata};
 
 use crate::error::AutodiffError;
 use crate::forward::{
@@ -35,7 +35,6 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         format!("input `{input}` is read by nothing, or for its shape alone: the model ignores what stands there; see what was passed when it was exported")
     }));
     said.extend(model.graph.as_ref().and_then(of_random));
-    said.extend(model.graph.as_ref().and_then(of_detached));
     let selected = select(model, options)?;
     let trained = selected.iter().filter(|one| one.reason.is_none()).map(|one| one.name.as_str());
     let trained: HashSet<&str> = trained.collect();
@@ -134,26 +133,6 @@ fn of_random(graph: &GraphProto) -> Option<String> {
          the next, as in the file; if it is Dropout of another kind, export model.eval()",
         first.label(),
         first.op_type
-    ))
-}
-
-/// PyTorch's operator that lets no gradient through, as metadata of nodes name it.
-const DETACH: &str = "aten.detach";
-
-/// What PyTorch trains nothing through, where a file still names it.
-fn of_detached(graph: &GraphProto) -> Option<String> {
-    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    let is_detached = |node: &&NodeProto| {
-        let named = node.metadata_props.iter().any(|entry| entry.value.contains(DETACH));
-        named
-            && node.op_type == "Identity"
-            && node.input.iter().any(|input| !constants.contains(input.as_str()))
-    };
-    let detached = graph.node.iter().find(is_detached)?;
-    Some(format!(
-        "`{}` was detached in PyTorch, which ONNX cannot say: gradients flow through it here; compute what must not train outside of \
-         the model, or freeze its parameters",
-        detached.label()
     ))
 }
 

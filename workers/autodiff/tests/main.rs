@@ -38,6 +38,7 @@ mod random;
 mod recompute;
 mod refusals;
 mod selection;
+mod stop_gradient;
 mod vjp;
 mod vjp_conv;
 mod vjp_elementwise;

@@ -2,11 +2,12 @@
 //! the same function, whose differences can be taken.
 //!
 //! The numbers are ONNX Runtime's own, from the seeds that the nodes have: what a first run draws is read back. A Dropout
-//! becomes the product with what it would make of ones, and its mask the places where that is not zero.
+//! becomes the product with what it would make of ones, and its mask the places where that is not zero. A value at which
+//! gradients stop is kept like those: to its gradient the loss depends on nothing behind it, and differences have to agree.
 
 use std::collections::HashSet;
 
-use syncline_autodiff::TrainingGraph;
+use syncline_autodiff::{TrainingGraph, stops_gradient};
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{ElementType, Graph, ModelProto, attr_int};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
@@ -14,7 +15,7 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
 use super::error::CheckError;
 use super::feed::{self, Fed};
 
-/// The graph with fixed numbers wherever it draws; `fed` is what the first run is fed with.
+/// The graph with fixed numbers wherever it draws or stops a gradient; `fed` is what the first run is fed with.
 pub(super) fn freeze(
     runtime: &Runtime,
     graph: TrainingGraph,
@@ -23,14 +24,32 @@ pub(super) fn freeze(
     let mut model = syncline_onnx::parse(&graph.train_onnx)?;
     let inner = model.graph.get_or_insert_default();
     refuse_hidden(inner)?;
-    if !inner.node.iter().any(NodeProto::draws) {
+    let kinds = [NodeProto::draws, stops_gradient];
+    if !inner.node.iter().any(|node| kinds.iter().any(|kept| kept(node))) {
         return Ok(graph);
     }
-    let mut numbers = drawn(runtime, &model, fed)?.into_iter();
+    // Where gradients stop, the numbers may follow from those that are drawn.
+    for kept in kinds {
+        keep(runtime, &mut model, fed, kept)?;
+    }
+    Ok(TrainingGraph { train_onnx: model.to_bytes(), ..graph })
+}
+
+/// Puts numbers into the place of some nodes.
+fn keep(
+    runtime: &Runtime,
+    model: &mut ModelProto,
+    fed: &[Fed],
+    kept: fn(&NodeProto) -> bool,
+) -> Result<(), CheckError> {
+    if !model.graph.iter().flat_map(|graph| &graph.node).any(kept) {
+        return Ok(());
+    }
+    let mut numbers = numbers_of(runtime, model, fed, kept)?.into_iter();
     let inner = model.graph.get_or_insert_default();
     let mut nodes = Vec::with_capacity(inner.node.len());
     for node in std::mem::take(&mut inner.node) {
-        if !node.draws() {
+        if !kept(&node) {
             nodes.push(node);
             continue;
         }
@@ -38,7 +57,7 @@ pub(super) fn freeze(
         replace(&node, tensor, inner, &mut nodes);
     }
     inner.node = nodes;
-    Ok(TrainingGraph { train_onnx: model.to_bytes(), ..graph })
+    Ok(())
 }
 
 /// What is drawn inside a loop or a branch cannot be read back.
@@ -54,24 +73,29 @@ fn refuse_hidden(graph: &GraphProto) -> Result<(), CheckError> {
     Ok(())
 }
 
-fn number_name(index: usize) -> String {
-    format!("syncline/drawn_{index}")
+fn number_name(node: &NodeProto) -> String {
+    format!("syncline/kept/{}", node.output.concat())
 }
 
-/// What each drawing node makes in one run, in the order of the nodes; for a Dropout, what it makes of ones.
-fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<TensorProto>, CheckError> {
+/// What each node that is `kept` makes in one run, in the order of the nodes; for a Dropout, what it makes of ones.
+fn numbers_of(
+    runtime: &Runtime,
+    model: &ModelProto,
+    fed: &[Fed],
+    kept: fn(&NodeProto) -> bool,
+) -> Result<Vec<TensorProto>, CheckError> {
     let mut model = model.clone();
     let graph = model.graph.get_or_insert_default();
     let mut nodes = Vec::with_capacity(graph.node.len());
     let mut names = Vec::new();
     for mut node in std::mem::take(&mut graph.node) {
-        if !node.draws() {
+        if !kept(&node) {
             nodes.push(node);
             continue;
         }
-        let index = names.len();
+        let number = number_name(&node);
         if node.op_type == "Dropout" {
-            let [shape, ones] = ["shape", "ones"].map(|part| format!("{}/{part}", number_name(index)));
+            let [shape, ones] = ["shape", "ones"].map(|part| format!("{number}/{part}"));
             let one = AttributeProto {
                 name: "value".to_owned(),
                 t: Some(TensorProto::from_f32("", &[1], &[1.0])),
@@ -84,14 +108,14 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
             // One whose mask nobody reads is taken away when the model is loaded.
             if node.output.len() < 2 || node.output[1].is_empty() {
                 node.output.resize(2, String::new());
-                node.output[1] = format!("{}/mask", number_name(index));
+                node.output[1] = format!("{number}/mask");
             }
             graph.output.push(ValueInfoProto { name: node.output[1].clone(), ..Default::default() });
         }
         let cast = attr_int("to", i64::from(ElementType::F32.code()));
-        let made = NodeProto::named(&number_name(index), "Cast", &[&node.output[0]], &[cast]);
+        let made = NodeProto::named(&number, "Cast", &[&node.output[0]], &[cast]);
         nodes.extend([node, made]);
-        names.push(number_name(index));
+        names.push(number);
     }
     let masks: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
     let masks: Vec<String> = masks
@@ -115,7 +139,7 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
     names.iter().map(tensor).collect()
 }
 
-/// Puts what was drawn into the place of the node.
+/// Puts what was drawn, or was the value, into the place of the node.
 fn replace(node: &NodeProto, numbers: TensorProto, graph: &mut GraphProto, nodes: &mut Vec<NodeProto>) {
     let drawn = numbers.name.clone();
     graph.initializer.push(numbers);
@@ -131,6 +155,10 @@ fn replace(node: &NodeProto, numbers: TensorProto, graph: &mut GraphProto, nodes
         return;
     }
     let Some(name) = output(0) else { return };
+    if stops_gradient(node) {
+        nodes.push(NodeProto::named(name, "CastLike", &[&drawn, &node.input[0]], &[]));
+        return;
+    }
     let default = match node.op_type.as_str() {
         "Multinomial" => ElementType::I32,
         _ => ElementType::F32,

@@ -130,8 +130,8 @@ fn derive_graph<'a>(
 pub fn untouched(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
-            "no gradient reaches {}: the loss does not depend on that, or only through integers (a quantized model), \
-             and nothing but weight decay moves it",
+            "no gradient reaches {}: the loss does not depend on that, or only through integers (a quantized model) \
+             or a detach(), and nothing but weight decay moves it",
             list(names)
         )
     })

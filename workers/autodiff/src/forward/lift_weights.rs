@@ -11,6 +11,7 @@ use super::nondifferentiable::refuse_nondifferentiable;
 use super::open_sizes::close_sizes;
 use super::padding_idx::hold_padding;
 use super::select::{Selected, select};
+use super::stop_gradient::mark_stops;
 use super::tied_names::TiedNames;
 use super::training_form::{activate_dropout, statistics};
 use crate::error::AutodiffError;
@@ -44,6 +45,7 @@ pub(super) fn lift_weights(
         EvalMode::Parts(patterns) => evaluate_parts(graph, patterns)?,
         EvalMode::Nothing | EvalMode::Whole => HashSet::new(),
     };
+    mark_stops(graph, &trained);
     // That of exporters is many times the size of the graph, and nobody reads it from here on.
     model.metadata_props.clear();
     drop_metadata(graph);

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{ElementType, TensorType, captured};
 
+use super::stop_gradient::{detaches, stops_gradient};
 use crate::catalogue::{NONE_NEEDED, refusal};
 use crate::error::AutodiffError;
 
@@ -42,7 +43,7 @@ pub(super) fn refuse_nondifferentiable(
 }
 
 /// The values that depend on `sources` through operands that may be floats.
-fn depends_on<'g>(graph: &'g GraphProto, sources: &'g HashSet<String>) -> HashSet<&'g str> {
+pub(super) fn depends_on<'g>(graph: &'g GraphProto, sources: &'g HashSet<String>) -> HashSet<&'g str> {
     let mut active: HashSet<&str> = sources.iter().map(String::as_str).collect();
     for node in graph.node.iter().filter(|node| passes(node)) {
         if operands(node).any(|input| active.contains(input)) {
@@ -56,7 +57,8 @@ fn depends_on<'g>(graph: &'g GraphProto, sources: &'g HashSet<String>) -> HashSe
 fn passes(node: &NodeProto) -> bool {
     let target = i32::try_from(node.int("to", 0)).map(ElementType::from_code);
     let to_integer = node.op_type == "Cast" && !target.is_ok_and(ElementType::is_float);
-    !to_integer && !NONE_NEEDED.contains(&node.op_type.as_str())
+    let stops = detaches(node) || stops_gradient(node);
+    !to_integer && !stops && !NONE_NEEDED.contains(&node.op_type.as_str())
 }
 
 /// Everything that a node reads and that is no index, shape or setting, inside its subgraphs as well.
@@ -88,6 +90,7 @@ fn is_setting(op: &str, position: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syncline_onnx::proto::StringStringEntryProto;
     use syncline_onnx::{GraphBuilder, attr_int};
 
     /// A loop over a weight that ends in `last(loop, y)`.
@@ -122,5 +125,12 @@ mod tests {
             graph.op("Gather", &[&x, &index], &[])
         });
         assert_eq!(refused(&index, &["w"]), None, "nothing flows through a place");
+        let mut detached = looping(|graph, state, _| graph.named("teacher", "Identity", &[&state], &[]));
+        assert!(refused(&detached, &["w"]).is_some());
+        let call = StringStringEntryProto { key: "call".to_owned(), value: "aten.detach.default".to_owned() };
+        detached.node.iter_mut().filter(|node| node.name == "teacher").for_each(|node| {
+            node.metadata_props.push(call.clone());
+        });
+        assert_eq!(refused(&detached, &["w"]), None, "nothing flows through what is detached");
     }
 }

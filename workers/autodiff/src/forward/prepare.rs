@@ -15,6 +15,7 @@ use super::reduced_axes::count_axes_from_front;
 use super::scaler::write_out_scalers;
 use super::shape_folding::fold_shapes;
 use super::split_to_sequence::write_splits;
+use super::stop_gradient::{hide_stops, reveal_stops};
 use super::training_form::{refuse_in_functions, refuse_within};
 use super::untie_weights::parse_forward;
 use crate::error::AutodiffError;
@@ -118,12 +119,12 @@ fn resolve_types(
     model: &mut ModelProto,
     simplify: bool,
 ) -> Result<Types, AutodiffError> {
-    let mut bytes = model.to_bytes();
     if simplify {
-        bytes = compiler.simplify(&bytes)?;
-        *model = syncline_onnx::parse(&bytes)?;
+        hide_stops(model.graph.get_or_insert_default());
+        *model = syncline_onnx::parse(&compiler.simplify(&model.to_bytes())?)?;
+        reveal_stops(model.graph.get_or_insert_default());
     }
-    let mut types = infer_types(compiler, &bytes)?;
+    let mut types = infer_types(compiler, &model.to_bytes())?;
     // ONNX Runtime adds its own.
     let graph = model.graph.get_or_insert_default();
     graph.node.iter_mut().for_each(|node| node.metadata_props.clear());

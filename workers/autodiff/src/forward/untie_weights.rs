@@ -15,6 +15,7 @@ use super::erfc::write_out_erfcs;
 use super::module_path::first_call_path;
 use super::open_outputs::open_outputs;
 use super::shared_weights::{Shared, split_shared};
+use super::stop_gradient::detaches;
 
 /// Reads and checks a forward model; its functions are written out, as is what the standard lacks, what an exporter has made one by chance is
 /// apart again, and outputs are as open as the inputs.
@@ -70,10 +71,11 @@ pub(super) fn same_in_script(graph: &GraphProto) -> Vec<Shared> {
     found
 }
 
-/// What a node makes one.
+/// What a node makes one. A `detach()` of a weight is no other tensor.
 pub(super) fn equal(node: &NodeProto) -> Option<(&str, &str)> {
     let (input, output) = (node.input.first()?, node.output.first()?);
-    (node.op_type == "Identity" && node.domain.is_empty()).then_some((input, output))
+    let is_copy = node.op_type == "Identity" && node.domain.is_empty() && !detaches(node);
+    is_copy.then_some((input, output))
 }
 
 /// The modules whose nodes read a value.

@@ -32,7 +32,7 @@ fn of_batch(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, AutodiffErro
     };
     let rank = at.ty.dims.len();
     let loss = match rank {
-        0 => e.op("Identity", &[at.output], &[]),
+        0 => at.output.to_owned(),
         _ => e.op("Squeeze", &[at.output], &[]),
     };
     let grad = e.constant(TensorProto::from_f32("", &vec![1; rank], &[1.0]));

@@ -14,7 +14,7 @@ use syncline_onnx::{Dim, Types};
 
 use super::{Loss, LossOptions};
 use crate::error::AutodiffError;
-use crate::forward::Forward;
+use crate::forward::{Forward, stops_gradient};
 
 /// Operators that move, pick, repeat or convert elements of their first input and change none: a Sigmoid before one is the same as behind it.
 const MOVES: [&str; 10] =
@@ -126,7 +126,7 @@ impl<'g> Trail<'g> {
             let Some(node) = makers.get(value) else { break };
             let Some(source) = node.input.first() else { break };
             match (node.domain.as_str(), node.op_type.as_str()) {
-                ("", "Identity") => {}
+                ("", "Identity") if !stops_gradient(node) => {}
                 ("ai.onnx.ml", "ZipMap") if value == output => {}
                 ("", op) if MOVES.contains(&op) => moves.push(*node),
                 _ => break,
