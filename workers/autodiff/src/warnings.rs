@@ -254,7 +254,7 @@ pub(super) fn export_line(by: Exporter) -> &'static str {
 mod tests {
     use syncline_onnx::{
         ElementType, GraphBuilder, mlp,
-        proto::{StringStringEntryProto, TensorProto, ValueInfoProto},
+        proto::{NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto},
     };
 
     use super::*;
