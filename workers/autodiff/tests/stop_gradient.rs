@@ -125,11 +125,11 @@ fn a_straight_through_estimator_has_the_gradient_of_what_it_rounds_to() {
     let inputs = [("x", [2, 3], x.as_slice())];
     // The mean of both: 2 round(h) x / 2, with h = 0.25 and 3.25.
     let rounded = [0.0, 3.0];
-    let want: Vec<f32> = (0..3).map(|at| rounded[0] * x[at] + rounded[1] * x[3 + at]).collect();
+    let want = [0, 1, 2].map(|at| rounded[0] * x[at] + rounded[1] * x[3 + at]);
     for simplify in [true, false] {
         let options = DeriveOptions { simplify, ..DeriveOptions::default() };
         let (_, grads) = run(&derived(&detaching(straight_through(), &["stop"]), &options), &inputs);
-        assert_eq!(grads, [want.clone()], "simplify {simplify}");
+        assert_eq!(grads, [want], "simplify {simplify}");
         let graph = derived(&straight_through().to_bytes(), &options);
         assert_eq!(run(&graph, &inputs).1, [[0.0; 3]], "a plain Identity stops nothing: round is flat");
     }

@@ -135,9 +135,17 @@ fn remedy(wanted: &[Option<usize>], found: &Array, has_names: bool) -> Remedy {
         }
         [_] if has_names && found.table_column(0).is_some() => Remedy::InputColumns,
         [_] if wanted.len() == 1 && found.table_column(0).is_some() => Remedy::LabelColumns,
-        [_] => Remedy::SampleShape,
+        [_] if wanted.len() > 1 => Remedy::SampleShape,
+        // As many numbers are the same ones in another order.
+        found if found.len() == wanted.len() && !has_size(wanted, found) => Remedy::Length,
         _ => Remedy::None,
     }
+}
+
+/// Whether a sample of this shape has as many numbers as the model wants; the axes that it leaves open count as they are.
+fn has_size(wanted: &[Option<usize>], found: &[usize]) -> bool {
+    let sizes = wanted.iter().zip(found).map(|(wanted, found)| wanted.unwrap_or(*found));
+    sizes.fold(1, usize::saturating_mul) == found.iter().copied().fold(1, usize::saturating_mul)
 }
 
 /// The shape that the user asks for, if a sample has as many numbers, and they stay in their order: axes may be split

@@ -8,7 +8,8 @@ use super::name_list;
 /// more: with as many, any class at all is missing in one of 150 splits, e^-5.
 const SURELY_EXPECTED: f64 = 5.0;
 
-/// Which classes are missing in which part. `parts`: labels by class of each, and what it is called.
+/// Which classes are missing in which part, where a sample has one label: those of one sample, as of a text, come together.
+/// `parts`: labels by class of each, and what it is called.
 pub(super) fn warnings(
     parts: &[(&str, BTreeMap<i64, u64>)],
     names: &[String],

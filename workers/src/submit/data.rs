@@ -125,7 +125,10 @@ pub(super) fn inspect(
         .map(|(part, rows)| Ok(set.label_counts(rows)?.map(|counts| (*part, counts))))
         .collect::<Result<_, DataError>>()?;
     let counted = counted.unwrap_or_default();
-    warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
+    let is_one_each = |label: &LabelSignature| label.shape.iter().all(|size| *size == Some(1));
+    if wanted.label.as_ref().is_some_and(is_one_each) {
+        warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
+    }
     if wanted.label.as_ref().is_some_and(|label| label.target == Target::Values) {
         warnings.extend(set.label_deviation(&train_rows)?.and_then(wide_labels));
     }
@@ -262,7 +265,7 @@ fn constant_channels(channels: &[String]) -> Option<String> {
 mod tests {
     use std::fs;
 
-    use syncline_scheduler::spec::CsvSource;
+    use syncline_scheduler::spec::{CsvSource, Split};
 
     use super::*;
 
@@ -294,6 +297,33 @@ mod tests {
             let doubts: Vec<_> =
                 warnings.iter().filter(|warning| warning.contains("`label_columns`")).collect();
             assert_eq!(doubts.len(), usize::from(is_doubted), "{header}: {warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_class_is_doubted_only_where_each_sample_has_one_label() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data.csv");
+        let input = InputSignature {
+            name: "x".to_owned(),
+            element: DataElement::F32,
+            shape: vec![Some(1)],
+            rows: Vec::new(),
+        };
+        for (labels, shape, is_doubted) in [(1, vec![], true), (2, vec![Some(2)], false)] {
+            // Sorted by class, so that the last part has one of them.
+            let row = |at: usize| format!("0.5{}\n", format!(",{}", at / 50).repeat(labels as usize));
+            fs::write(&path, (0..100).map(row).collect::<String>()).unwrap();
+            let target = Target::Classes { count: 2, ignored: None };
+            let label = LabelSignature { name: "label".to_owned(), target, shape };
+            let wanted = ModelSignature { inputs: vec![input.clone()], label: Some(label) };
+            let spec = DataSpec {
+                split: Split::TestLastPercent(20),
+                ..DataSpec::new(CsvSource::new(&path).label_columns(labels))
+            };
+            let warnings = inspect(spec, &wanted, 0).unwrap().warnings;
+            let doubts = warnings.iter().filter(|warning| warning.contains("has no label of class 0"));
+            assert_eq!(doubts.count(), usize::from(is_doubted), "{labels}: {warnings:?}");
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum Remedy {
     IndexColumn,
     /// They are flat.
     SampleShape,
+    /// They have the axes that the model wants, and other lengths.
+    Length,
     /// No setting of the data does.
     None,
 }
@@ -108,6 +110,10 @@ impl FitError {
             }
             Self::SampleShape { remedy: Remedy::SampleShape, .. } => {
                 "set `sample_shape` under `data` to the shape of a sample, or export the model for this data"
+            }
+            Self::SampleShape { remedy: Remedy::Length, .. } => {
+                "correct the data, or export the model for it; an axis that the model leaves open is in a job as long as in the data that \
+                 the job trains on: for another length train a job with `weights`, or run what `syncline model export` writes, docs/models.md"
             }
             Self::SampleShape { remedy: Remedy::None, .. } => {
                 "write the data in the order of the model's axes, or export the model for this data; numbers in another \

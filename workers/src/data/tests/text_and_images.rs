@@ -87,6 +87,8 @@ fn a_text_gives_each_character_with_the_one_that_follows() {
     );
     let fixed = ModelSignature { inputs: vec![input("x", DataElement::I64, &[Some(3)])], ..wanted };
     refused(&text_spec(&path, 2, 0), &fixed, "E362", "[3], the data has [2]");
+    let longer = Dataset::open(&text_spec(&path, 2, 0), &fixed).unwrap_err();
+    assert!(longer.hint().unwrap().contains("an axis that the model leaves open"), "{longer}");
 }
 
 #[test]

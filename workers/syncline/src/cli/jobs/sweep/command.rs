@@ -145,8 +145,8 @@ async fn train(args: &SweepArgs, client: &Client, plan: &Plan, prefix: &str) -> 
     let (over, going) = conduct.take_up().await?;
     if !args.json {
         say(&begin_in_words(plan, prefix, at_once, over, going));
-        if over + going < plan.trials.len() {
-            room_in_words(&room, args.at_once, max_workers).iter().for_each(|line| say(line));
+        if over + going < plan.trials.len() && args.at_once.is_none() {
+            room.for_more_in_words(max_workers).iter().for_each(|line| say(line));
         }
     }
     conduct.run().await?;
@@ -199,17 +199,6 @@ fn halving_in_words(plan: &Plan) -> Option<String> {
         let rungs: Vec<String> = rungs.map(|(epoch, room)| format!("{room} beyond epoch {epoch}")).collect();
         let (name, rungs) = (plan.metric.name(), rungs.join(", "));
         format!("compared by {on} {name}, of which at most so many go on: {rungs}")
-    })
-}
-
-/// How more of them would train at a time.
-fn room_in_words(room: &Room, at_once: Option<u32>, max_workers: u32) -> Option<String> {
-    let (now, then) = (room.jobs(max_workers), room.jobs(1));
-    (at_once.is_none() && max_workers > 1 && then > now).then(|| {
-        format!(
-            "each of them has up to {} workers; with `--set settings.max_workers=1` {then} train at a time",
-            room.workers.min(max_workers)
-        )
     })
 }
 

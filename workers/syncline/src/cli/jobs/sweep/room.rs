@@ -8,7 +8,7 @@ use syncline_rpc::status::LiveWorker;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Room {
     /// Processes.
-    pub workers: u32,
+    workers: u32,
     /// Training slots of all of them.
     slots: u32,
     /// Those of the process that has the most.
@@ -38,6 +38,17 @@ impl Room {
         };
         jobs.max(1)
     }
+
+    /// How more jobs would train at a time than do with so many workers each; `None` if no more would.
+    pub(super) fn for_more_in_words(&self, max_workers: u32) -> Option<String> {
+        let (now, then) = (self.jobs(max_workers), self.jobs(1));
+        (then > now).then(|| {
+            let each = max_workers.min(self.workers);
+            format!(
+                "each of them has up to {each} workers; with `--set settings.max_workers=1` {then} train at a time"
+            )
+        })
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +76,10 @@ mod tests {
         for (slots, max_workers, want) in cases {
             assert_eq!(room(slots).jobs(max_workers), want, "{slots:?} {max_workers}");
         }
+        let words =
+            |slots: &[u32], max_workers| room(slots).for_more_in_words(max_workers).unwrap_or_default();
+        assert!(words(&[1, 1, 1, 1], u32::MAX).starts_with("each of them has up to 4 workers; "));
+        assert!(words(&[1, 1, 1, 1], 2).starts_with("each of them has up to 2 workers; "));
+        assert_eq!(words(&[1, 1, 1, 1], 1), "", "as many train already");
     }
 }
