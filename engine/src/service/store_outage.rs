@@ -137,9 +137,12 @@ impl StoreOutage {
         self.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
     }
 
-    /// Refuses another job while Redis is nearly full: once it is full, all jobs wait.
+    /// Refuses another job while Redis is nearly full: once it is full, all jobs wait, and whoever submits one.
     pub(super) fn check_room(&self) -> Result<(), EngineFault> {
         match lock(&self.0).memory {
+            Some(memory) if memory.is_full() => {
+                Err(EngineFault::Store { cause: "Redis was at its memory limit a moment ago".to_owned() })
+            }
             Some(memory) if memory.is_nearly_full() => {
                 let RedisMemory { used_bytes, limit_bytes } = memory;
                 Err(EngineFault::StoreNearlyFull { used_bytes, limit_bytes })
@@ -226,6 +229,8 @@ mod tests {
         assert_eq!(outage.check_room(), Ok(()));
         outage.set_memory(memory(950));
         assert_eq!((outage.check_room(), outage.check()), (refused, Ok(())));
+        outage.set_memory(memory(1_001));
+        assert!(matches!(outage.check_room(), Err(EngineFault::Store { .. })), "who submits waits");
         outage.set_memory(memory(800));
         assert_eq!(outage.check_room(), Ok(()));
         outage.set_memory(memory(950));
