@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use syncline_scheduler::spec::Optimizer;
+use syncline_scheduler::{spec::Optimizer, suggestion::did_you_mean};
 
 /// The names, with what they stand for.
 fn by_name(name: &str) -> Option<Optimizer> {
@@ -88,11 +88,14 @@ fn example(name: &str) -> &'static str {
     }
 }
 
+/// Optimizers whose settings stand in a table.
+const TABLES: [&str; 4] = ["sgd", "momentum", "adam", "rmsprop"];
+
 /// What was meant by a table that no optimizer has: names that stand alone, or settings without the name of their optimizer.
 fn table_meant(name: &str) -> Option<String> {
     let write = |table: &str| Some(format!("write {table}"));
     match name {
-        "sgd" | "momentum" | "adam" | "rmsprop" => None,
+        name if TABLES.contains(&name) => None,
         "nesterov" => write(example("momentum")),
         "adamw" => write("{ adam = { weight_decay = 0.01, decoupled = true } }"),
         "alpha" | "centered" => write(example("rmsprop")),
@@ -101,7 +104,7 @@ fn table_meant(name: &str) -> Option<String> {
             write("it into the table of an optimizer, such as { sgd = { weight_decay = 0.0001 } }")
         }
         "lr" | "learning_rate" => write("it beside `optimizer`, as `learning_rate`"),
-        _ => Some(format!("expected {Expected}")),
+        _ => Some(format!("expected {Expected}{}", did_you_mean(name, TABLES))),
     }
 }
 

@@ -212,7 +212,7 @@ fn the_hint_for_a_shape_that_does_not_fit_never_reads_the_numbers_in_another_ord
     let cases: [(&str, &[u32], &[Option<usize>], &str); 4] = [
         ("channels last",   &[4, 5, 3], &fixed, "layout = \"nhwc\""),
         ("rows and columns", &[3, 5, 4], &fixed, "another order"),
-        ("another size",    &[4, 5, 2], &fixed, "another order"),
+        ("another size",    &[4, 5, 2], &fixed, "correct the data"),
         ("flat",            &[60],      &open,  "sample_shape"),
     ];
     for (name, dims, wanted, want) in cases {
