@@ -135,7 +135,15 @@ impl CallWorker {
         for order in std::mem::take(&mut self.inbox) {
             match order {
                 Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
-                    self.held.extend(tasks.into_iter().map(|o| ((job.clone(), o.task.0), (nonce, o))));
+                    // What it did already and has not reported is reported, not done again.
+                    let ended = |order: &TaskOrder| {
+                        let same = |(of, _, end): &(JobId, u32, TaskEnd)| {
+                            (of, end.task, end.attempt) == (&job, order.task, order.attempt)
+                        };
+                        self.reports.iter().skip(self.under_another).any(same)
+                    };
+                    let open = tasks.into_iter().filter(|order| !ended(order)).collect::<Vec<_>>();
+                    self.held.extend(open.into_iter().map(|o| ((job.clone(), o.task.0), (nonce, o))));
                 }
                 Order::Recall(recall) => {
                     for (task, attempt) in recall.tasks {
