@@ -376,7 +376,7 @@ impl TaskJob {
     /// A task has ended, and adds tasks.
     fn spawned(&mut self, task: u32, by: &Assignee, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
         let Spawned { classes, mut tasks, value } = spawned;
-        if value.is_ok() && self.faults.get(&task).is_some_and(|faults| faults.again) {
+        if value.is_ok() && self.is_made_again(task) {
             // It runs again for its value alone: what it adds was added when it was done for the first time.
             tasks.clear();
         }

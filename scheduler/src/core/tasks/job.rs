@@ -81,7 +81,7 @@ pub(super) struct RetryState {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stops: u16,
     /// Times that its value was found to be lost.
-    #[serde(default, skip_serializing_if = "is_none_lost")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub losses: u8,
     /// It was done before, and is to give its value once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -102,12 +102,8 @@ pub(super) struct RetryState {
     pub last: Option<Failure>,
 }
 
-fn is_zero(count: &u16) -> bool {
-    *count == 0
-}
-
-fn is_none_lost(losses: &u8) -> bool {
-    *losses == 0
+fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
+    *count == N::default()
 }
 
 /// One job of general tasks.

@@ -7,7 +7,7 @@ use super::{
     commit::{Header, parse_ranges},
     graph::Graph,
     job::{ClassState, JobState},
-    reconstruction::is_past,
+    reconstruction::is_awaited,
     record::TaskRecord,
     values::ValueWithPreview,
 };
@@ -209,10 +209,8 @@ fn load_graph(
         if !known {
             return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
         }
-        let is_open = |input: u32, kind| {
-            let is_past = is_made_again(input) && is_past(states[task], kind);
-            !states[input as usize].is_final() && !is_past
-        };
+        let is_open =
+            |input: u32, kind| is_awaited(states[input as usize], is_made_again(input), states[task], kind);
         let child = graph.add_in(record, states[task], is_open);
         let is_told =
             |parent: &u32| matches!(states[*parent as usize], TaskState::Continued | TaskState::Skipped);

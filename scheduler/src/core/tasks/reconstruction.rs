@@ -24,6 +24,12 @@ pub(super) fn is_past(state: TaskState, kind: EdgeKind) -> bool {
     kind == EdgeKind::After || kind != EdgeKind::Continue && has_begun
 }
 
+/// Whether a task in this state waits for an `input` that it follows so, and that is made `again` or not.
+pub(super) fn is_awaited(input: TaskState, again: bool, state: TaskState, kind: EdgeKind) -> bool {
+    let is_nothing_to_it = input.is_final() || again && is_past(state, kind);
+    !is_nothing_to_it
+}
+
 impl TaskJob {
     /// A task could not begin because arguments of it are on none of the shards. Where they can be made again, it waits for that; the
     /// attempt has failed otherwise. Cost O(tasks that run again, with their edges).
@@ -80,10 +86,11 @@ impl TaskJob {
 
     /// How many ends a task that has not begun waits for.
     pub(super) fn open_inputs(&self, task: u32) -> u32 {
-        let record = self.graph.record(task);
-        let is_open = |input: &u32| !self.graph.state(*input).is_final();
-        let arguments = record.arguments_of().filter(is_open).count();
-        let after = record.2.iter().filter(|input| is_open(input) && !self.is_made_again(**input)).count();
+        let (record, state) = (self.graph.record(task), self.graph.state(task));
+        let awaits =
+            |input: &u32, kind| is_awaited(self.graph.state(*input), self.is_made_again(*input), state, kind);
+        let arguments = record.arguments_of().filter(|input| awaits(input, EdgeKind::Value)).count();
+        let after = record.2.iter().filter(|input| awaits(input, EdgeKind::After)).count();
         (arguments + after) as u32
     }
 
@@ -120,12 +127,16 @@ impl TaskJob {
     fn check_runs_again(&self, task: u32) -> Result<(), String> {
         let slot = self.graph.slot(task);
         let class = &self.class_of(task).class;
-        let why = match () {
-            () if matches!(class.work, Work::Train(_)) => "is a training",
-            () if class.rules.crashes == 0 => "has no `crash_retries`, and so is not begun again",
-            () if slot.takes_blobs() => "had large arguments, which were removed when it had ended",
-            () if slot.attempts == u16::MAX => "was tried too often",
-            () => return Ok(()),
+        let why = if matches!(class.work, Work::Train(_)) {
+            "is a training"
+        } else if class.rules.crashes == 0 {
+            "has no `crash_retries`, and so is not begun again"
+        } else if slot.takes_blobs() {
+            "had large arguments, which were removed when it had ended"
+        } else if slot.attempts == u16::MAX {
+            "was tried too often"
+        } else {
+            return Ok(());
         };
         Err(format!("task {} {why}", self.display(task)))
     }
@@ -133,7 +144,7 @@ impl TaskJob {
     /// Tasks that are done are to be done once more, and what has not begun and takes their values waits for that.
     fn run_again(&mut self, again: &BTreeSet<u32>, by: &Assignee, now_us: u64) {
         for &task in again {
-            self.outbox.released.extend(self.values.forget(task));
+            self.outbox.released.extend(self.values.remove(task));
             // Before any follower ends: with the last one of them a value would go that is still here.
             self.graph.record(task).arguments_of().for_each(|input| self.values.add_use(input));
             self.note_attempts(task).again = true;

@@ -93,11 +93,6 @@ impl Values {
         }
     }
 
-    /// What a task gave is lost. Returns the blob that nobody needs any more.
-    pub(super) fn forget(&mut self, task: u32) -> Option<String> {
-        self.remove(task)
-    }
-
     /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any more.
     pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
         self.kept.values_mut().for_each(|kept| kept.uses = 0);
@@ -109,7 +104,8 @@ impl Values {
         released
     }
 
-    fn remove(&mut self, task: u32) -> Option<String> {
+    /// Keeps what a task gave no longer. Returns the blob that nobody needs any more.
+    pub(super) fn remove(&mut self, task: u32) -> Option<String> {
         let kept = self.kept.remove(&task)?;
         self.changed.insert(task);
         let digest = &kept.given.value.blob()?.digest;
