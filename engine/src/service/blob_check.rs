@@ -62,33 +62,19 @@ fn large_values(tasks: &[NewTask]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_kit::{RedisOptions, RedisServer};
     use syncline_rpc::ShardResponse;
     use syncline_scheduler::{
         ids::ShardIndex,
         tasks::{BlobValue, ClassIndex, TaskIndex, TaskRef},
     };
-    use tokio::sync::watch;
 
     use super::*;
-    use crate::{
-        service::{
-            fake_shard::{EPOCH, Noted, lead, start},
-            options::Limits,
-        },
-        store::RedisStore,
-    };
+    use crate::service::fake_shard::{EPOCH, Noted, leading_engine, start};
 
     #[tokio::test]
     async fn a_shard_whose_connection_breaks_is_not_said_to_be_missing() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
-        let redis = RedisServer::start(&program, RedisOptions::new(dir.path())).unwrap();
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (lead, _inbox) = lead();
-        let (_leads, active) = watch::channel(Ok(lead.clone()));
-        let (shards, about) = (lead.shards, Default::default());
-        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
+        let engine = leading_engine().await;
+        let context = &engine.context;
         let check = || context.check_blobs(vec!["a".to_owned()]);
         assert_eq!(check().await, Err(EngineFault::MissingShards { present: 0, expected: 1 }));
         let shard = start(u32::MAX, |_| ShardResponse::HasBlobs(vec![true])).await;

@@ -402,25 +402,13 @@ impl ClientService for ClientHandler {
 mod tests {
     use std::time::Instant;
 
-    use syncline_kit::{RedisOptions, RedisServer};
-    use tokio::sync::watch;
-
     use super::*;
-    use crate::{
-        service::{fake_shard, options::Limits},
-        store::RedisStore,
-    };
+    use crate::service::fake_shard::leading_engine;
 
     #[tokio::test]
     async fn an_engine_that_may_have_been_followed_says_so_instead_of_what_it_last_knew() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
-        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (lead, _inbox) = fake_shard::lead();
-        let (_active, active) = watch::channel(Ok(lead.clone()));
-        let (shards, about) = (lead.shards.clone(), Default::default());
-        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
+        let engine = leading_engine().await;
+        let (context, lead) = (&engine.context, &engine.lead);
         let workers = async || ClientHandler { context: context.clone() }.workers(Context::current()).await;
         let (now, hour) = (Instant::now(), Duration::from_secs(3600));
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_rpc::{
     ShardHello, ShardRequest, ShardResponse, Token, accept, answer_calls, channel, hello::Role,
 };
@@ -17,22 +18,26 @@ use syncline_scheduler::{
     ids::{EngineEpoch, ShardIndex},
 };
 use tarpc::server::{self, Channel};
+use tempfile::TempDir;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     time::timeout,
 };
 
 use super::{
     clock::Clock,
+    context::ServiceContext,
     lead::Lead,
     message::Message,
+    options::Limits,
     queue::{DecisionInbox, decision_queue},
     role_log::RoleLog,
     sessions::Sessions,
     shard_control::ShardControl,
     shards::ShardDirectory,
 };
-use crate::store::RoleNote;
+use crate::store::{RedisStore, RoleNote};
 
 /// Longer than anything takes that a test waits for.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,6 +101,28 @@ pub(super) fn lead() -> (Lead, Inbox) {
     let (queue, inbox) = decision_queue();
     let shards = ShardDirectory::new(1, token());
     (Lead::new(EPOCH, Sessions::default(), shards, queue, Clock::start()), Inbox(inbox))
+}
+
+/// An engine that leads, without shards, and its Redis server.
+pub(super) struct LeadingEngine {
+    pub context: ServiceContext,
+    pub lead: Lead,
+    _inbox: Inbox,
+    _redis: RedisServer,
+    _dir: TempDir,
+}
+
+/// Starts one. It decides nothing.
+pub(super) async fn leading_engine() -> LeadingEngine {
+    let dir = tempfile::tempdir().unwrap();
+    let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+    let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let (lead, inbox) = lead();
+    let (_, active) = watch::channel(Ok(lead.clone()));
+    let (shards, limits, about) = (lead.shards.clone(), Limits::default(), Arc::default());
+    let context = ServiceContext { active, store, shards, limits, about };
+    LeadingEngine { context, lead, _inbox: inbox, _redis: redis, _dir: dir }
 }
 
 /// What gives orders to shards, of which there are none.

@@ -79,30 +79,19 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use syncline_kit::{RedisOptions, RedisServer};
     use syncline_rpc::{ShardRequest, ShardResponse};
     use syncline_scheduler::ids::ShardIndex;
-    use tokio::sync::watch;
 
     use super::*;
     use crate::{
-        service::{
-            fake_shard::{EPOCH, lead, start},
-            options::Limits,
-        },
-        store::{RedisStore, RoleNote, RoleNotes},
+        service::fake_shard::{EPOCH, LeadingEngine, leading_engine, start},
+        store::{RoleNote, RoleNotes},
     };
 
-    /// The handler of an engine that leads shard 0, and its Redis server.
-    async fn handler(dir: &tempfile::TempDir) -> (ShardHandler, Lead, RedisServer) {
-        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
-        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (lead, _) = lead();
-        let (_, active) = watch::channel(Ok(lead.clone()));
-        let (shards, about) = (lead.shards.clone(), Default::default());
-        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
-        (ShardHandler { context }, lead, redis)
+    /// The handler of an engine that leads shard 0.
+    async fn handler() -> (ShardHandler, Lead, LeadingEngine) {
+        let engine = leading_engine().await;
+        (ShardHandler { context: engine.context.clone() }, engine.lead.clone(), engine)
     }
 
     /// A primary that was followed under term 8, which it has lost.
@@ -114,8 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_whose_lease_may_be_over_lets_no_shard_go_on_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let (handler, lead, _redis) = handler(&dir).await;
+        let (handler, lead, _engine) = handler().await;
         lead.store_outage.set_lead_until(Instant::now());
         let hello = alone().await;
         let orders = handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
@@ -128,8 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_leads_next_knows_which_standby_was_let_go_and_who_led_before_lets_none_go() {
-        let dir = tempfile::tempdir().unwrap();
-        let (handler, lead, _redis) = handler(&dir).await;
+        let (handler, lead, _engine) = handler().await;
         let store = handler.context.store.clone();
         let let_go = async || store.role_notes(lead.shards.indices()).await.unwrap().let_go;
         let hello = alone().await;
@@ -157,8 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_takeover_is_known_to_who_leads_next_and_who_led_before_lets_nobody_take_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let (handler, lead, _redis) = handler(&dir).await;
+        let (handler, lead, _engine) = handler().await;
         let promotions = Arc::new(AtomicU32::new(0));
         let asked = promotions.clone();
         let serves = move |request| match request {

@@ -83,12 +83,12 @@ impl ShardDirectory {
         }
     }
 
-    /// A shard follows an engine of this epoch.
     /// A shard that speaks another version has called.
     pub(super) fn note_foreign(&self) {
         self.lock().note_foreign(Instant::now());
     }
 
+    /// A shard follows an engine of this epoch.
     pub(super) fn note_epoch(&self, highest: EngineEpoch) {
         if highest.0 < MAX_EPOCH {
             self.refused_by.fetch_max(highest.0, Ordering::Relaxed);

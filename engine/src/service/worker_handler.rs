@@ -220,29 +220,17 @@ impl WorkerService for WorkerHandler {
 mod tests {
     use std::time::Instant;
 
-    use syncline_kit::{RedisOptions, RedisServer};
-    use tokio::sync::watch;
-
     use super::*;
-    use crate::{
-        service::{fake_shard::lead, options::Limits},
-        store::RedisStore,
-    };
+    use crate::service::fake_shard::leading_engine;
 
     #[tokio::test]
     async fn an_engine_whose_lease_is_over_does_not_say_that_a_job_is_unknown() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
-        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (lead, _inbox) = lead();
-        let (_activate, active) = watch::channel(Ok(lead.clone()));
-        let (shards, limits, about) = (lead.shards.clone(), Limits::default(), Arc::default());
-        let context = ServiceContext { active, store, shards, limits, about };
+        let engine = leading_engine().await;
+        let context = engine.context.clone();
         let handler = WorkerHandler { context, connection: 1, last_worker: Arc::default() };
         let setup = async || handler.clone().setup(Context::current(), "digits".parse().unwrap()).await;
         assert!(matches!(setup().await, Err(EngineFault::UnknownJob { .. })));
-        lead.store_outage.set_lead_until(Instant::now());
+        engine.lead.store_outage.set_lead_until(Instant::now());
         assert!(matches!(setup().await, Err(EngineFault::NotActive { .. })));
     }
 }

@@ -146,7 +146,7 @@ fn change(
 mod tests {
     use std::{io::Write as _, os::unix::net::UnixStream, thread};
 
-    use syncline_rpc::{ReplicaRole, ShardOrders};
+    use syncline_rpc::ReplicaRole;
     use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId};
 
     use super::{
@@ -154,7 +154,7 @@ mod tests {
             checkpoints,
             followed_jobs::FollowedJobs,
             pull::tests::{Meanwhile, shard},
-            role_change,
+            rig,
         },
         *,
     };
@@ -167,10 +167,7 @@ mod tests {
     fn standby(dir: &tempfile::TempDir) -> Arc<Shared> {
         let shared = Shared::for_test(dir.path());
         let role = ReplicaRole::Standby { term: TERM };
-        role_change::follow_orders(
-            &shared,
-            &ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false },
-        );
+        rig::follow_orders(&shared, role, None);
         shared
     }
 

@@ -370,11 +370,8 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
 mod tests {
     use std::io;
 
-    use syncline_rpc::{BarrierOrder, ReplicaRole, ShardOrders, ShardPeer};
-    use syncline_scheduler::{
-        ids::{EngineEpoch, Incarnation, Superstep},
-        sync::{PushMode, RoundRule},
-    };
+    use syncline_rpc::{ReplicaRole, ShardPeer};
+    use syncline_scheduler::{ids::Incarnation, sync::PushMode};
 
     use super::{
         connections::ConnectionGuard,
@@ -421,17 +418,9 @@ mod tests {
         let shard = JobShard::receive_copy(&mut &copy[..]).unwrap();
         let mode = PushMode::Accumulate;
         let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
-        let order = BarrierOrder {
-            superstep: Superstep(0),
-            revision: 0,
-            roster: [(worker, 1)].into(),
-            rule: RoundRule::Optimizer,
-            learning_rate: 1.0,
-            pin: false,
-        };
         let (seq, index, elements, share) = (1, 0, 3, 1.0);
         let told = [
-            (StandbyOp::Barrier { epoch: EngineEpoch(1), order }, [].as_slice()),
+            (StandbyOp::Barrier { epoch: rig::EPOCH, order: rig::round_of(worker) }, [].as_slice()),
             (StandbyOp::Chunk { worker, seq, index, header, elements, share }, &[1.0; 3]),
             (StandbyOp::Complete { worker, seq, header }, &[]),
         ];
@@ -451,10 +440,8 @@ mod tests {
     fn a_stop_right_after_a_promotion_notes_that_this_process_served_last() {
         let dir = tempfile::tempdir().unwrap();
         let handle = one_of_two(&dir);
-        let (epoch, role) = (EngineEpoch(1), ReplicaRole::Standby { term: 5 });
-        let orders = ShardOrders { epoch, role, peer: None, lead_expired: false };
-        role_change::follow_orders(&handle.shared, &orders);
-        role_change::promote(&handle.shared, epoch, 6).unwrap();
+        rig::follow_orders(&handle.shared, ReplicaRole::Standby { term: 5 }, None);
+        role_change::promote(&handle.shared, rig::EPOCH, 6).unwrap();
         handle.stop_and_save(|_| false).unwrap();
         let noted = fs::read_to_string(dir.path().join(ROLE_FILE)).unwrap();
         assert!(noted.starts_with("primary ") && noted.ends_with(" 6\n"), "{noted}");

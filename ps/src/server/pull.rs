@@ -152,14 +152,14 @@ fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, fi
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
-    use syncline_rpc::{BarrierOrder, OpenJob};
+    use syncline_rpc::OpenJob;
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
+        ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex},
         spec::{ElementRange, Layout, Optimizer, Parameter},
-        sync::{PushMode, RoundRule},
+        sync::PushMode,
     };
 
-    use super::*;
+    use super::{super::rig, *};
     use crate::shard::{PushHeader, PushedChunk};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
@@ -284,15 +284,7 @@ pub(super) mod tests {
                 let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
                 job.apply(chunk, &[1.0; 3]).unwrap();
                 job.complete(worker, 1, &header).unwrap();
-                let order = BarrierOrder {
-                    superstep: Superstep(0),
-                    revision: 0,
-                    roster: [(worker, 1)].into(),
-                    rule: RoundRule::Optimizer,
-                    learning_rate: 1.0,
-                    pin: false,
-                };
-                job.add_barrier(EPOCH, order).unwrap();
+                job.add_barrier(EPOCH, rig::round_of(worker)).unwrap();
             };
             let grant = job.wait_readable(worker, ReadCondition::version(0), || true).unwrap();
             let mut socket = Meanwhile { sent: &[], happens: Some(happens), got: Vec::new() };

@@ -236,7 +236,9 @@ fn acknowledged(link: &mut Link) -> Result<u64, LinkError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, os::unix::net::UnixStream, sync::atomic::Ordering};
+    use std::{
+        net::TcpListener, os::unix::net::UnixStream, sync::atomic::Ordering, thread::ScopedJoinHandle,
+    };
 
     use syncline_rpc::{ReplicaRole, ShardHello};
     use syncline_scheduler::{
@@ -345,8 +347,15 @@ mod tests {
         (two, peer)
     }
 
-    #[test]
-    fn a_run_that_is_over_and_has_made_room_at_the_standby_for_the_next_one_costs_nobody_the_standby() {
+    /// A job whose standby is in step, and the thread that tells that one of it.
+    fn while_followed(
+        happens: impl FnOnce(
+            &Arc<Shared>,
+            &Arc<Shared>,
+            &Arc<JobShard>,
+            ScopedJoinHandle<'_, Result<(), LinkError>>,
+        ),
+    ) {
         let (pair, peer) = pair();
         let (primary, standby) = (&pair.first, &pair.second);
         let job = Arc::new(shard(&[0.0; 3]));
@@ -354,6 +363,13 @@ mod tests {
         thread::scope(|scope| {
             let told = scope.spawn(|| run(primary, &job, &peer));
             until("the standby follows", || standby.followed.in_step() > 0);
+            happens(primary, standby, &job, told);
+        });
+    }
+
+    #[test]
+    fn a_run_that_is_over_and_has_made_room_at_the_standby_for_the_next_one_costs_nobody_the_standby() {
+        while_followed(|primary, standby, job, told| {
             // The next run comes over another connection, and sooner than the end of this one.
             assert!(standby.followed.insert(&Arc::new(FollowedJob::new(shard(&[0.0; 3]))), TERM));
             primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
@@ -364,13 +380,7 @@ mod tests {
 
     #[test]
     fn a_standby_that_may_not_have_heard_that_a_job_is_over_is_lost() {
-        let (pair, peer) = pair();
-        let (primary, standby) = (&pair.first, &pair.second);
-        let job = Arc::new(shard(&[0.0; 3]));
-        primary.jobs.restore(job.clone());
-        thread::scope(|scope| {
-            let told = scope.spawn(|| run(primary, &job, &peer));
-            until("the standby follows", || standby.followed.in_step() > 0);
+        while_followed(|primary, standby, job, told| {
             let followed = lock(&standby.followed.0).jobs[job.job()].clone();
             // It hangs.
             let change = lock(&followed.ended);

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use syncline_rpc::{ReplicaRole, ShardOrders, ShardPeer};
-use syncline_scheduler::ids::EngineEpoch;
+use syncline_rpc::{BarrierOrder, ReplicaRole, ShardOrders, ShardPeer};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Incarnation, Superstep},
+    sync::RoundRule,
+};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,6 +18,18 @@ pub(super) const EPOCH: EngineEpoch = EngineEpoch(1);
 /// Tells a process what an engine would.
 pub(super) fn follow_orders(shared: &Arc<Shared>, role: ReplicaRole, peer: Option<ShardPeer>) {
     role_change::follow_orders(shared, &ShardOrders { epoch: EPOCH, role, peer, lead_expired: false });
+}
+
+/// A round of one push, the first one of this worker.
+pub(super) fn round_of(worker: Incarnation) -> BarrierOrder {
+    BarrierOrder {
+        superstep: Superstep(0),
+        revision: 0,
+        roster: [(worker, 1)].into(),
+        rule: RoundRule::Optimizer,
+        learning_rate: 1.0,
+        pin: false,
+    }
 }
 
 /// Two processes of one cluster. The second one has its own thread and port.

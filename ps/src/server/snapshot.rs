@@ -235,11 +235,11 @@ fn append_part(
 mod tests {
     use std::{fs, sync::Arc};
 
-    use syncline_rpc::{BarrierOrder, OpenJob, ReplicaRole};
+    use syncline_rpc::{OpenJob, ReplicaRole};
     use syncline_scheduler::{
-        ids::{Generation, ShardIndex, Superstep},
+        ids::{Generation, ShardIndex},
         spec::{Layout, Optimizer, Parameter},
-        sync::{PushMode, RoundRule},
+        sync::PushMode,
     };
 
     use super::{
@@ -280,9 +280,7 @@ mod tests {
         let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
         shard.apply(chunk, &ones).unwrap();
         shard.complete(worker, 1, &header).unwrap();
-        let (superstep, roster, rule) = (Superstep(0), [(worker, 1)].into(), RoundRule::Optimizer);
-        let order = BarrierOrder { superstep, revision: 0, roster, rule, learning_rate: 1.0, pin: false };
-        shard.add_barrier(EPOCH, order).unwrap();
+        shard.add_barrier(EPOCH, rig::round_of(worker)).unwrap();
     }
 
     #[test]

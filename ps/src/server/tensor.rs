@@ -194,14 +194,11 @@ fn next_request<D: Duplex>(
 mod tests {
     use std::{io::Write, sync::atomic::Ordering, thread};
 
-    use syncline_rpc::{ReplicaRole, ShardOrders, ShardPeer};
-    use syncline_scheduler::{
-        ids::{EngineEpoch, Incarnation},
-        sync::PushMode,
-    };
+    use syncline_rpc::{ReplicaRole, ShardPeer};
+    use syncline_scheduler::{ids::Incarnation, sync::PushMode};
 
     use super::{
-        super::{pull::tests::shard, role_change},
+        super::{pull::tests::shard, rig},
         *,
     };
     use crate::{
@@ -214,8 +211,7 @@ mod tests {
     fn who_wants_a_blob_is_told_that_the_process_is_away_that_may_have_it_and_who_gives_it_may_give_it() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let (role, epoch) = (ReplicaRole::Primary { term: 1 }, EngineEpoch(1));
-        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, None);
         let (socket, mut caller) = Socket::with_peer();
         let served = thread::spawn(move || serve(&shared, Channel::Socket(socket)));
         let (digest, mut scratch) = ([7; 32], Vec::new());
@@ -236,8 +232,7 @@ mod tests {
     fn a_process_that_follows_takes_blobs_from_the_one_that_serves_alone_and_hangs_up_on_others() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let (role, epoch) = (ReplicaRole::Standby { term: 2 }, EngineEpoch(1));
-        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        rig::follow_orders(&shared, ReplicaRole::Standby { term: 2 }, None);
         let digest = *blake3::hash(b"blob").as_bytes();
         let answer_to = |request: Request| {
             let (socket, mut caller) = Socket::with_peer();
@@ -264,10 +259,9 @@ mod tests {
     fn who_asks_for_a_blob_that_is_being_fetched_from_the_standby_waits_for_it_and_is_told_so() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let (role, epoch) = (ReplicaRole::Primary { term: 1 }, EngineEpoch(1));
         // Nobody listens there: a second fetch would fail.
         let peer = Some(ShardPeer { term: 2, address: "127.0.0.1:1".into() });
-        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer, lead_expired: false });
+        rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, peer);
         let (socket, mut caller) = Socket::with_peer();
         let digest = *blake3::hash(b"blob").as_bytes();
         let fetched = shared.blob_fetches.begin(digest);
@@ -295,9 +289,7 @@ mod tests {
     fn who_asks_for_a_cursor_is_told_that_the_shard_waits_for_its_standby() {
         let dir = tempfile::tempdir().unwrap();
         let (shared, job, term) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])), 7);
-        let role = ReplicaRole::Primary { term: 1 };
-        let epoch = EngineEpoch(1);
-        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, None);
         shared.jobs.restore(job.clone());
         assert!(job.copy_for_standby(term, |_| io::Result::Ok(())).unwrap());
         assert!(job.set_standby_in_step(term));

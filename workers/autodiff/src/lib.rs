@@ -33,6 +33,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod axis;
 mod backward;
 mod broadcast;
 mod catalogue;

@@ -4,6 +4,8 @@
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, Types};
 
+use crate::axis::from_front;
+
 /// The first value that has the samples along two axes, or a Softmax along them. `None` where no such value is found: sizes that are
 /// not known, or a batch that is rearranged, do not show.
 pub(crate) fn mixed_samples(graph: &GraphProto, types: &Types, first_input: Option<&str>) -> Option<String> {
@@ -16,10 +18,9 @@ pub(crate) fn mixed_samples(graph: &GraphProto, types: &Types, first_input: Opti
     };
     let is_softmax_of_samples = |node: &NodeProto| {
         let dims = node.input.first().and_then(|input| dims(input)).unwrap_or_default();
-        let axis = node.int("axis", -1);
-        let axis = if axis < 0 { axis.saturating_add_unsigned(dims.len() as u64) } else { axis };
-        let at_axis = usize::try_from(axis).ok().and_then(|axis| dims.get(axis));
-        ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str()) && at_axis.is_some_and(is_samples)
+        let at_axis = from_front(node.int("axis", -1), dims.len());
+        ["Softmax", "LogSoftmax"].contains(&node.op_type.as_str())
+            && at_axis.is_some_and(|axis| is_samples(&dims[axis]))
     };
     graph.node.iter().find_map(|node| {
         let mixed = node.output.iter().find(|value| is_paired(value) || is_softmax_of_samples(node));

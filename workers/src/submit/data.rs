@@ -269,18 +269,23 @@ mod tests {
 
     use super::*;
 
+    /// A model that takes so many numbers, and labels of this shape.
+    fn model_of(numbers: usize, target: Target, label_shape: Vec<Option<usize>>) -> ModelSignature {
+        let input = InputSignature {
+            name: "x".to_owned(),
+            element: DataElement::F32,
+            shape: vec![Some(numbers)],
+            rows: Vec::new(),
+        };
+        let label = LabelSignature { name: "label".to_owned(), target, shape: label_shape };
+        ModelSignature { inputs: vec![input], label: Some(label) }
+    }
+
     #[test]
     fn a_header_of_numbers_is_doubted_unless_they_count_the_columns_table() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.csv");
-        let input = InputSignature {
-            name: "x".to_owned(),
-            element: DataElement::F32,
-            shape: vec![Some(2)],
-            rows: Vec::new(),
-        };
-        let label = LabelSignature { name: "label".to_owned(), target: Target::Values, shape: vec![None] };
-        let wanted = ModelSignature { inputs: vec![input], label: Some(label) };
+        let wanted = model_of(2, Target::Values, vec![None]);
         for (header, label, is_doubted) in [
             ("5.1,3.5,7", "7", true),
             ("2,3,4", "4", true),
@@ -304,19 +309,11 @@ mod tests {
     fn a_missing_class_is_doubted_only_where_each_sample_has_one_label() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.csv");
-        let input = InputSignature {
-            name: "x".to_owned(),
-            element: DataElement::F32,
-            shape: vec![Some(1)],
-            rows: Vec::new(),
-        };
         for (labels, shape, is_doubted) in [(1, vec![], true), (2, vec![Some(2)], false)] {
             // Sorted by class, so that the last part has one of them.
             let row = |at: usize| format!("0.5{}\n", format!(",{}", at / 50).repeat(labels as usize));
             fs::write(&path, (0..100).map(row).collect::<String>()).unwrap();
-            let target = Target::Classes { count: 2, ignored: None };
-            let label = LabelSignature { name: "label".to_owned(), target, shape };
-            let wanted = ModelSignature { inputs: vec![input.clone()], label: Some(label) };
+            let wanted = model_of(1, Target::Classes { count: 2, ignored: None }, shape);
             let spec = DataSpec {
                 split: Split::TestLastPercent(20),
                 ..DataSpec::new(CsvSource::new(&path).label_columns(labels))

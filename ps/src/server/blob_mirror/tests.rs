@@ -2,13 +2,14 @@
 
 use std::{fs, ops::Deref, sync::mpsc};
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use super::{
     super::{
         blobs::{BlobStore, UNFINISHED},
         mirroring::rig::{Pair, TERM},
+        rig::follow_orders,
         role_change,
     },
     *,
@@ -59,8 +60,7 @@ fn what_a_process_has_that_comes_to_follow_is_fetched_by_the_one_that_has_taken_
     role_change::promote(&rig.shared, EngineEpoch(1), TERM + 1).unwrap();
     let peer = Some(ShardPeer { term: TERM + 2, address: rig.primary() });
     let role = ReplicaRole::Primary { term: TERM + 1 };
-    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-    role_change::follow_orders(&rig.shared, &orders);
+    follow_orders(&rig.shared, role, peer);
     until("both blobs are here", || rig.has(0) && rig.has(1));
 }
 
@@ -137,8 +137,7 @@ fn what_the_process_that_served_before_may_have_is_not_missing_until_that_one_ha
     serves_since(Some(Instant::now()));
     let peer = Some(ShardPeer { address: rig.primary(), term: term + 1 });
     let role = ReplicaRole::Primary { term };
-    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-    role_change::follow_orders(&rig.shared, &orders);
+    follow_orders(&rig.shared, role, peer);
     assert_eq!([there, nowhere].map(|blob| fetch_from_standby(&rig.shared, blob)), [Ok(true), Ok(false)]);
 }
 

@@ -8,15 +8,15 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
-use syncline_scheduler::ids::{EngineEpoch, Generation, ShardIndex};
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_scheduler::ids::{Generation, ShardIndex};
 
 use super::{
     super::{
         checked_file::{read_checked, write_checked},
         checkpoint_copy::{STANDBY_PATIENCE, copy, or_from_standby},
         mirroring::rig::{Pair, TERM},
-        role_change,
+        rig::follow_orders,
     },
     *,
 };
@@ -176,8 +176,7 @@ fn serving(rig: &Rig, peer: Option<String>) -> Arc<Shared> {
         Arc::new(Shared { token: rig.pair.shared.token.clone(), ..Arc::into_inner(shared).unwrap() });
     let peer = peer.map(|address| ShardPeer { term: TERM + 1, address });
     let role = ReplicaRole::Primary { term: TERM };
-    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-    role_change::follow_orders(&shared, &orders);
+    follow_orders(&shared, role, peer);
     shared
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use syncline_rpc::{ReplicaRole, ShardOrders};
-use syncline_scheduler::ids::EngineEpoch;
+use syncline_rpc::ReplicaRole;
 use tempfile::TempDir;
 
 use crate::{
-    server::{Handle, Options, Server, Shared, role_change},
+    server::{Handle, Options, Server, Shared, rig::follow_orders},
     shard::Term,
 };
 
@@ -26,9 +25,7 @@ impl Pair {
     pub fn new() -> Self {
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let shared = Shared::for_test(dirs[0].path());
-        let role = ReplicaRole::Standby { term: TERM };
-        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
-        role_change::follow_orders(&shared, &orders);
+        follow_orders(&shared, ReplicaRole::Standby { term: TERM }, None);
         let options = Options {
             listen: ([127, 0, 0, 1], 0).into(),
             token: shared.token.clone(),

@@ -7,6 +7,7 @@ use syncline_onnx::Types;
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto};
 
 use super::int_constants::IntConstants;
+use crate::axis::from_front;
 use crate::emitter::Emitter;
 
 /// Writes the axes of every reduction so that are known, of a value of known rank.
@@ -33,9 +34,11 @@ fn axes_from_front(node: &NodeProto, constants: &IntConstants, types: &Types) ->
         return None;
     }
     let axes = node.ints("axes").or_else(|| constants.get(node.input.get(1)?))?;
-    let rank = types.get(node.input.first()?)?.dims.len() as i64;
-    let from_front = |axis: &i64| if *axis < 0 { axis + rank } else { *axis };
-    axes.iter().any(|axis| *axis < 0).then(|| axes.iter().map(from_front).collect())
+    if axes.iter().all(|axis| *axis >= 0) {
+        return None;
+    }
+    let rank = types.get(node.input.first()?)?.dims.len();
+    axes.iter().map(|axis| from_front(*axis, rank).map(|axis| axis as i64)).collect()
 }
 
 fn axes_attribute(node: &mut NodeProto) -> Option<&mut AttributeProto> {

@@ -67,7 +67,7 @@ fn positive_weight(e: &mut Emitter, at: &LossAt<'_>) -> Result<Option<String>, A
         [one] => return Ok(Some(e.float(ElementType::F32, f64::from(*one)))),
         _ => {}
     }
-    let axis = usize::try_from(at.options.class_axis(rank as i64).rem_euclid(rank as i64)).unwrap_or(0);
+    let axis = usize::try_from(at.options.class_axis(rank).rem_euclid(rank as i64)).unwrap_or(0);
     let classes = at.ty.dims[axis].fixed();
     if axis == 0 || classes != Some(weights.len()) {
         let reason = format!("{} weights for output `{}` ({})", weights.len(), at.output, at.ty);

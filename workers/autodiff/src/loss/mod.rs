@@ -25,6 +25,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use syncline_onnx::{Dim, ElementType, TensorType};
 
+use super::axis::from_front;
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use super::param_list::near;
@@ -151,9 +152,7 @@ impl LossAt<'_> {
         let needed =
             "float32 [batch, number of classes], or more axes of which one of a fixed size holds the classes";
         let rank = self.ty.dims.len();
-        let axis = self.options.class_axis(rank as i64);
-        let axis = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
-        let found = usize::try_from(axis).ok().filter(|&axis| axis > 0 && axis < rank);
+        let found = from_front(self.options.class_axis(rank), rank).filter(|&axis| axis > 0);
         let count = found.and_then(|axis| Some((axis, self.ty.dims[axis].fixed()?)));
         match count.filter(|&(_, count)| count > 0 && self.ty.element == ElementType::F32) {
             Some(found) => Ok(found),

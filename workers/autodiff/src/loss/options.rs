@@ -32,7 +32,7 @@ pub struct LossOptions {
 
 impl LossOptions {
     /// The axis of the classes of scores with this many axes, as it is stated or by default.
-    pub(super) fn class_axis(&self, rank: i64) -> i64 {
+    pub(super) fn class_axis(&self, rank: usize) -> i64 {
         self.class_axis.unwrap_or(if rank < 4 { -1 } else { 1 })
     }
 

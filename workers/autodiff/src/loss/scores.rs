@@ -13,6 +13,7 @@ use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, Types};
 
 use super::{Loss, LossOptions};
+use crate::axis::from_front;
 use crate::error::AutodiffError;
 use crate::forward::{Forward, stops_gradient};
 
@@ -50,7 +51,7 @@ pub(crate) fn scores(
     }
     let is_squashed = match (loss, maker.op_type.as_str()) {
         (Loss::SoftmaxCrossEntropy, "Softmax") => match trail.class_axis(&forward.types, options) {
-            Some((axis, rank)) => from_front(maker.int("axis", -1), rank) == axis as i64,
+            Some((axis, rank)) => from_front(maker.int("axis", -1), rank) == Some(axis),
             None if trail.moves.is_empty() => false,
             None => return Err(refusal(loss, maker, output, maker)),
         },
@@ -146,13 +147,10 @@ impl<'g> Trail<'g> {
 
     /// The axis of the classes in what the maker gives, and how many axes that has; `None` where the moves do not keep the classes
     /// together, or where sizes are not known.
-    fn class_axis(&self, types: &Types, options: &LossOptions) -> Option<(usize, i64)> {
+    fn class_axis(&self, types: &Types, options: &LossOptions) -> Option<(usize, usize)> {
         let dims = |value: &str| types.get(value).map(|ty| ty.dims.as_slice());
         let mut moved = dims(self.unmoved)?;
-        let mut axis =
-            usize::try_from(from_front(options.class_axis(moved.len() as i64), moved.len() as i64))
-                .ok()
-                .filter(|&axis| axis < moved.len())?;
+        let mut axis = from_front(options.class_axis(moved.len()), moved.len())?;
         for node in &self.moves {
             let before = dims(node.input.first()?)?;
             axis = match node.op_type.as_str() {
@@ -175,7 +173,7 @@ impl<'g> Trail<'g> {
             moved = before;
             moved.get(axis)?;
         }
-        Some((axis, moved.len() as i64))
+        Some((axis, moved.len()))
     }
 }
 
@@ -191,8 +189,4 @@ fn elements(dims: &[Dim]) -> Option<(usize, Vec<&str>)> {
     }
     open.sort_unstable();
     Some((fixed, open))
-}
-
-fn from_front(axis: i64, rank: i64) -> i64 {
-    if axis < 0 { axis.saturating_add(rank) } else { axis }
 }
