@@ -38,6 +38,7 @@ mod backward;
 mod broadcast;
 mod catalogue;
 mod derive;
+mod einsum;
 mod embedding_rows;
 mod emitter;
 mod error;

@@ -57,7 +57,7 @@ fn gradient(part: Part, threads: usize, simplify: bool) -> Result<Vec<f32>, Stri
 #[test]
 fn no_operator_minds_that_no_sample_was_selected() {
     #[rustfmt::skip]
-    let parts: [(&str, Part); 30] = [
+    let parts: [(&str, Part); 32] = [
         ("GlobalAveragePool", |g, x| g.op("GlobalAveragePool", &[x], &[])),
         ("GlobalMaxPool", |g, x| g.op("GlobalMaxPool", &[x], &[])),
         ("GlobalLpPool", |g, x| g.op("GlobalLpPool", &[x], &[])),
@@ -89,6 +89,13 @@ fn no_operator_minds_that_no_sample_was_selected() {
         }),
         ("Einsum of selected samples with themselves", |g, x| {
             g.op("Einsum", &[x, x], &[attr_string("equation", "nchw,nchk->nwk")])
+        }),
+        ("Einsum of selected samples with each other", |g, x| {
+            g.op("Einsum", &[x, x], &[attr_string("equation", "nchw,mchw->nm")])
+        }),
+        ("Einsum with an operand that is turned", |g, x| {
+            let turned = g.op("Transpose", &[x], &[attr_ints("perm", &[0, 1, 3, 2])]);
+            g.op("Einsum", &[x, &turned], &[attr_string("equation", "...hw,...wh->...h")])
         }),
         ("Softmax", |g, x| g.op("Softmax", &[x], &[attr_int("axis", 1)])),
         ("ReduceMean over space", |g, x| {

@@ -7,14 +7,15 @@
 
 use std::collections::HashMap;
 
-use syncline_onnx::{Dim, attr_ints, attr_string};
+use syncline_onnx::{Dim, attr_string};
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
+use crate::einsum::{Equation, equation_text, in_order};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    let equation = Equation::of(n)?;
+    let equation = SizedEquation::of(n)?;
     let mut grads = Vec::new();
     for operand in 0..equation.terms.len() {
         let grad = if n.needs(operand) { Some(gradient(n, &equation, operand, dy)?) } else { None };
@@ -25,7 +26,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 
 fn gradient(
     n: &mut NodeGrad<'_>,
-    equation: &Equation,
+    equation: &SizedEquation,
     operand: usize,
     dy: &str,
 ) -> Result<String, AutodiffError> {
@@ -53,8 +54,8 @@ fn gradient(
         [] => dy.to_owned(),
         [(only, value)] if *only == present => (*value).to_owned(),
         _ => {
-            let (terms, values): (Vec<String>, Vec<String>) = in_order(n, &factors).into_iter().unzip();
-            let text = format!("{}->{}", terms.join(","), present.iter().collect::<String>());
+            let (terms, values) = in_order(n.emitter, &factors);
+            let text = equation_text(terms.iter().map(Vec::as_slice), &present);
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             n.emitter.op("Einsum", &values, &[attr_string("equation", &text)])
         }
@@ -63,32 +64,6 @@ fn gradient(
         grad = n.emitter.op("Mul", &[&grad, dy], &[]);
     }
     repeated(n, equation, operand, &term, grad, &elsewhere)
-}
-
-/// The factors, their axes in the order in which the letters first occur in the equation.
-///
-/// ONNX Runtime turns an operand that has them in another order itself, which costs the same as its `Transpose`, but divides by
-/// zero where a selection left no elements, and ends the process (seen in 1.31.1).
-fn in_order(n: &mut NodeGrad<'_>, factors: &[(&[char], &str)]) -> Vec<(String, String)> {
-    let mut seen: Vec<char> = Vec::new();
-    let mut ordered = Vec::new();
-    for (term, value) in factors {
-        for letter in *term {
-            if !seen.contains(letter) {
-                seen.push(*letter);
-            }
-        }
-        let mut axes: Vec<usize> = (0..term.len()).collect();
-        axes.sort_by_key(|axis| seen.iter().position(|letter| *letter == term[*axis]));
-        let value = if axes.is_sorted() {
-            (*value).to_owned()
-        } else {
-            let perm: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
-            n.emitter.op("Transpose", &[value], &[attr_ints("perm", &perm)])
-        };
-        ordered.push((axes.iter().map(|axis| term[*axis]).collect(), value));
-    }
-    ordered
 }
 
 /// The identity matrix as large as this axis of an operand.
@@ -104,7 +79,7 @@ fn identity(n: &mut NodeGrad<'_>, operand: usize, axis: usize) -> String {
 /// Whether the gradient of an operand may have size 1 along its axis `letter`, of size `own`, because another operand has.
 fn is_short(
     n: &NodeGrad<'_>,
-    equation: &Equation,
+    equation: &SizedEquation,
     operand: usize,
     letter: char,
     own: &Dim,
@@ -125,7 +100,7 @@ fn is_short(
 /// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are summed.
 fn repeated(
     n: &mut NodeGrad<'_>,
-    equation: &Equation,
+    equation: &SizedEquation,
     operand: usize,
     term: &[char],
     mut grad: String,
@@ -158,56 +133,31 @@ fn repeated(
     Ok(unbroadcast(n.emitter, &grad, &from, value, to))
 }
 
-/// An equation without ellipses.
-struct Equation {
+/// An equation and how large its indices are.
+struct SizedEquation {
     terms: Vec<Vec<char>>,
     result: Vec<char>,
-    /// Letters that the equation does not use.
+    /// Letters that the equation does not use, as many as any term has.
     spare: Vec<char>,
     /// Size of each index, of those that are not 1 if there are any.
     sizes: HashMap<char, Dim>,
 }
 
-impl Equation {
+impl SizedEquation {
     fn of(n: &NodeGrad<'_>) -> Result<Self, AutodiffError> {
-        let text: String = n.node.string("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
-        let (left, right) = match text.split_once("->") {
-            Some((left, right)) => (left, Some(right)),
-            None => (text.as_str(), None),
-        };
-        let parts: Vec<&str> = left.split(',').collect();
-        let mut spare: Vec<char> =
-            ('a'..='z').chain('A'..='Z').filter(|letter| !text.contains(*letter)).collect();
-        let mut terms = Vec::new();
-        let mut sizes: HashMap<char, Dim> = HashMap::new();
-        let mut widest = 0;
-        for (index, part) in parts.iter().enumerate() {
-            let dims = n.dims(n.input(index))?;
-            let letters = part.chars().filter(|c| *c != '.').count();
-            let hidden = dims.len().saturating_sub(letters);
-            if hidden > spare.len() {
-                return Err(n.refuse("it has more axes than letters".to_owned()));
-            }
-            widest = widest.max(hidden);
-            let term = written_out(part, &spare[..hidden]);
-            if term.len() != dims.len() {
-                return Err(n.refuse(format!("operand `{part}` does not fit its shape")));
-            }
-            for (letter, dim) in term.iter().zip(dims) {
-                let known = sizes.entry(*letter).or_insert_with(|| dim.clone());
-                if *known == Dim::Fixed(1) {
-                    known.clone_from(dim);
-                }
-            }
-            terms.push(term);
-        }
-        let result = match right {
-            Some(right) => written_out(right, &spare[..widest]),
-            None => implicit(&terms, &spare[..widest]),
-        };
-        let spare = spare.split_off(widest);
+        let dims: Vec<&[Dim]> = n.node.input.iter().map(|input| n.dims(input)).collect::<Result<_, _>>()?;
+        let ranks: Vec<usize> = dims.iter().map(|dims| dims.len()).collect();
+        let equation = Equation::parse(n.node.string("equation", ""), &ranks);
+        let Equation { terms, result, spare } = equation.map_err(|reason| n.refuse(reason))?;
         if terms.iter().any(|term| term.len() > spare.len()) {
             return Err(n.refuse("it has more axes than letters".to_owned()));
+        }
+        let mut sizes: HashMap<char, Dim> = HashMap::new();
+        for (letter, dim) in terms.iter().flatten().zip(dims.iter().copied().flatten()) {
+            let known = sizes.entry(*letter).or_insert_with(|| dim.clone());
+            if *known == Dim::Fixed(1) {
+                known.clone_from(dim);
+            }
         }
         Ok(Self { terms, result, spare, sizes })
     }
@@ -225,23 +175,4 @@ impl Equation {
         }
         (term, twins)
     }
-}
-
-/// The letters of a term; an ellipsis stands for `hidden`, whose last letter is its last axis.
-fn written_out(part: &str, hidden: &[char]) -> Vec<char> {
-    match part.split_once("...") {
-        Some((before, after)) => {
-            before.chars().chain(hidden.iter().rev().copied()).chain(after.chars()).collect()
-        }
-        None => part.chars().collect(),
-    }
-}
-
-/// The result that an equation without `->` means: the ellipsis, then letters that occur once, in order.
-fn implicit(terms: &[Vec<char>], hidden: &[char]) -> Vec<char> {
-    let all: Vec<char> = terms.iter().flatten().copied().collect();
-    let once = |letter: &&char| all.iter().filter(|other| other == letter).count() == 1;
-    let mut single: Vec<char> = all.iter().filter(once).filter(|c| !hidden.contains(c)).copied().collect();
-    single.sort_unstable();
-    hidden.iter().rev().copied().chain(single).collect()
 }
