@@ -181,7 +181,12 @@ fn what_only_comes_after_it_begins_meanwhile() {
     rig.end(MAKER, 0, large("a"));
     rig.end(TAKER, 1, lost(&["a"]));
     rig.end(MAKER, 2, Outcome::Value(Value::default()));
-    assert_eq!(rig.order(3).attempt, 1, "it is given out");
+    let order = rig.order(3);
+    assert_eq!(
+        (order.attempt, order.after),
+        (1, vec![]),
+        "it is given out, and waits for nothing where it is"
+    );
     rig.end(MAKER, 0, large("b"));
     assert_eq!(rig.states()[3], TaskState::Leased);
 }

@@ -66,7 +66,9 @@ impl TaskJob {
     pub(super) fn order(&self, worker: Incarnation, task: u32) -> TaskOrder {
         let record = self.graph.record(task);
         let held = self.leases.get(&worker);
-        let holds = |input: &u32| held.is_some_and(|tasks| tasks.contains(input));
+        // It does not wait there for one that is made again: it had its end before.
+        let holds =
+            |input: &u32| !self.is_made_again(*input) && held.is_some_and(|tasks| tasks.contains(input));
         let output = |input: u32| match self.graph.state(input) {
             _ if holds(&input) => OneArg::Held(TaskIndex(input)),
             TaskState::Failed | TaskState::Skipped => OneArg::Failure(self.task_failure(input)),
