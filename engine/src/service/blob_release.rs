@@ -12,29 +12,60 @@ use super::{
     shard_control::{CALL_TIMEOUT, ShardControl},
 };
 
-/// How long released values wait for others to go with them: longer than what Redis may still lose of the newest commits, after which
-/// another engine gives out again what needed them.
+/// How long released values wait at least, and others with them: longer than what Redis may still lose of the newest commits, after
+/// which another engine gives out again what needed them.
 const GATHER_TIME: Duration = Duration::from_secs(5);
 /// Longest wait for a process that only follows.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most digests in one call: well below the limit of a frame.
 const DIGESTS_PER_CALL: usize = 10_000;
 
+/// Values that nobody needs any more, until the shards are told.
+#[derive(Default)]
+pub(super) struct Released {
+    /// Since the last round.
+    fresh: Vec<String>,
+    /// Since the one before: they have waited long enough at the next.
+    waiting: Vec<String>,
+}
+
+impl Released {
+    /// Whether rounds are to begin: there was nothing.
+    fn add(&mut self, digests: Vec<String>) -> bool {
+        let first = self.is_empty() && !digests.is_empty();
+        self.fresh.extend(digests);
+        first
+    }
+
+    /// A round: returns what has waited for a whole one.
+    fn due(&mut self) -> Vec<String> {
+        mem::replace(&mut self.waiting, mem::take(&mut self.fresh))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.waiting.is_empty()
+    }
+}
+
 impl ShardControl {
     /// Lets the shards remove blobs, soon. What a shard does not hear of stays until blobs are collected.
     pub(super) fn release_blobs(&self, digests: Vec<String>) {
-        let mut released = lock(&self.released);
-        let first = released.is_empty();
-        released.extend(digests);
-        if first && !released.is_empty() {
+        if lock(&self.released).add(digests) {
             let control = self.clone();
-            tokio::spawn(async move {
-                sleep(GATHER_TIME).await;
-                let gathered = mem::take(&mut *lock(&control.released));
-                for digests in gathered.chunks(DIGESTS_PER_CALL) {
-                    control.release_everywhere(digests).await;
-                }
-            });
+            tokio::spawn(async move { control.release_in_rounds().await });
+        }
+    }
+
+    async fn release_in_rounds(&self) {
+        loop {
+            sleep(GATHER_TIME).await;
+            let due = lock(&self.released).due();
+            for digests in due.chunks(DIGESTS_PER_CALL) {
+                self.release_everywhere(digests).await;
+            }
+            if lock(&self.released).is_empty() {
+                return;
+            }
         }
     }
 
@@ -72,8 +103,21 @@ impl ShardControl {
 mod tests {
     use tokio::sync::mpsc;
 
+    use super::Released;
     use crate::service::fake_shard::control_with;
     use syncline_rpc::{ShardRequest, ShardResponse};
+
+    #[test]
+    fn what_is_released_between_two_rounds_waits_for_a_whole_one() {
+        let mut released = Released::default();
+        assert!(!released.add(vec![]), "there is nothing to do");
+        assert!(released.add(vec!["a".into()]));
+        assert_eq!(released.due(), Vec::<String>::new());
+        assert!(!released.add(vec!["b".into()]), "rounds go on already");
+        assert_eq!(released.due(), ["a"]);
+        assert_eq!(released.due(), ["b"]);
+        assert!(released.is_empty());
+    }
 
     #[tokio::test]
     async fn values_that_are_released_one_after_the_other_go_together() {
@@ -86,12 +130,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let (control, _inbox) = control_with(0, answer).await;
-        control.release_blobs(Vec::new());
         for digest in ["a", "b"] {
             control.release_blobs(vec![digest.to_owned()]);
         }
         assert_eq!(asked.recv().await.unwrap(), ["a", "b"]);
-        control.release_blobs(vec!["c".to_owned()]);
-        assert_eq!(asked.recv().await.unwrap(), ["c"]);
     }
 }

@@ -18,8 +18,8 @@ use syncline_scheduler::{
 use tokio::sync::Semaphore;
 
 use super::{
-    clock::Clock, job_directory::JobDirectory, message::Message, queue::DecisionQueue, run_work::RunWork,
-    shards::ShardDirectory, shared_parts::SharedParts,
+    blob_release::Released, clock::Clock, job_directory::JobDirectory, message::Message,
+    queue::DecisionQueue, run_work::RunWork, shards::ShardDirectory, shared_parts::SharedParts,
 };
 
 /// Limit of a call to a shard that answers at once.
@@ -46,7 +46,7 @@ pub(super) struct ShardControl {
     /// A place for each snapshot that is being written.
     pub(super) snapshot_slots: Arc<Semaphore>,
     /// Blobs that are to be removed, and that no shard was told of.
-    pub(super) released: Arc<Mutex<Vec<String>>>,
+    pub(super) released: Arc<Mutex<Released>>,
     pub(super) shared_parts: SharedParts,
 }
 

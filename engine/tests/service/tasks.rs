@@ -290,6 +290,29 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     assert_eq!(submit(&rig, &first, 7, false).await, there(7, 1, false), "a new job with a nonce of its own");
 }
 
+/// Its large arguments are gone with the calls that took them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_is_there_is_answered_with_that_whether_or_not_a_shard_still_has_its_large_values() {
+    let mut rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let mut large = call(b"1");
+    large.args.push(Arg::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 }));
+    let spec = graph("large", vec![large]);
+    let submit = async |rig: &Rig, nonce, replace| {
+        let client = rig.client().await;
+        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, replace).await.unwrap()
+    };
+    let there = Ok(GraphReceipt { nonce: 1, tasks: 1, is_closed: true });
+    assert_eq!(submit(&rig, 1, false).await, there);
+    rig.crash().await;
+    assert_eq!(submit(&rig, 1, false).await, there, "no shard is there");
+    let client = rig.client().await;
+    client.cancel(within(TEST_TIMEOUT), spec.id.clone(), String::new(), 0).await.unwrap().unwrap();
+    assert_eq!(submit(&rig, 1, true).await, there, "it is the same submission");
+    let missing = EngineFault::MissingShards { present: 0, expected: 1 };
+    assert_eq!(submit(&rig, 2, true).await, Err(missing), "it is to run once more");
+}
+
 /// Whoever sent the beginning says at last, after an outage, that the rest does not come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_is_abandoned_only_by_whoever_began_it_and_only_before_it_has_begun() {

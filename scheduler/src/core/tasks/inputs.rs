@@ -10,7 +10,9 @@ use crate::{
     },
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, GraphSpec, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
+    tasks::{
+        ClassIndex, GraphDigest, GraphReceipt, GraphSpec, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex,
+    },
 };
 
 /// Code of a graph of which parts are missing for good.
@@ -51,8 +53,7 @@ impl Core {
 
     fn submit_graph(&mut self, submission: GraphSubmission, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let GraphSubmission { spec, nonce, replace } = submission;
-        let known = self.task_jobs.get(&spec.id).filter(|job| job.receipt(spec.digest).is_some());
-        if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
+        if self.graph_submitted_before(&spec.id, spec.digest, nonce, replace).is_some() {
             return Ok(());
         }
         let job = TaskJob::submitted(&spec, nonce, turn.now_us)?;
@@ -64,6 +65,19 @@ impl Core {
         self.task_jobs.insert(spec.id.clone(), job);
         self.note(&spec.id, turn);
         Ok(())
+    }
+
+    /// What a submission of a graph is answered with, because the job is there already.
+    pub fn graph_submitted_before(
+        &self,
+        id: &JobId,
+        digest: GraphDigest,
+        nonce: u32,
+        replace: bool,
+    ) -> Option<GraphReceipt> {
+        let there = self.task_jobs.get(id)?;
+        let receipt = there.receipt(digest)?;
+        is_same_job(there.phase(), there.state.nonce == nonce, replace).then_some(receipt)
     }
 
     /// Drops a job that is over, because another takes its name.
