@@ -15,8 +15,9 @@ pub fn listen_for_stop(with_parent: bool) -> Result<StopSignal, Failure> {
 /// Runs an async command to its end. Work on blocking threads is not waited for.
 pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     // As Tokio chooses by itself, which tells nobody how many it takes.
-    let said = env::var("TOKIO_WORKER_THREADS").ok().and_then(|number| number.parse().ok());
-    let cores = said.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let said: Option<NonZero<usize>> =
+        env::var("TOKIO_WORKER_THREADS").ok().and_then(|number| number.parse().ok());
+    let cores = said.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), NonZero::get);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(cores);
     block_with(runtime, cores, command)

@@ -22,7 +22,7 @@ const EMULATED_STEP_MS: u64 = 10;
 #[derive(Debug, clap::Args)]
 pub struct UpArgs {
     /// Number of workers
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=1024))]
     workers: u32,
     /// Number of shards of the parameter server [default: as before, else 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
