@@ -5,15 +5,13 @@ use std::{fs, io::ErrorKind, path::Path};
 
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
 
-use super::worker_status::WorkerStatus;
-
-/// Those of `workers` that are gone, each with the reason, now that `newcomer` is there: `is_over` says of a process of this machine, which
-/// is called `here`, whether it has ended.
+/// Those of `unheard` that are gone, each with the reason, now that `newcomer` is there: `is_over` says of a process of this machine, which
+/// is called `here`, whether it has ended. `unheard` are workers of the engine before that have not called this one.
 ///
-/// A name need not be unique, and behind the name of a machine there may be containers that do not see each other's processes: only both
-/// together say that somebody has come in place of another.
+/// A name need not be unique, nor that of a machine, and behind one there may be containers that do not see each other's processes: only
+/// all of that together says that somebody has come in place of another.
 pub(super) fn replaced(
-    workers: &[WorkerStatus],
+    unheard: impl FnOnce() -> Vec<(Incarnation, WorkerInfo)>,
     newcomer: &WorkerInfo,
     here: Option<&str>,
     is_over: impl Fn(u32) -> bool,
@@ -29,8 +27,8 @@ pub(super) fn replaced(
     let reason = |old: &WorkerInfo| {
         format!("its process {} has ended, and {} is process {} now", old.pid, newcomer.name, newcomer.pid)
     };
-    let gone = workers.iter().filter(|worker| is_gone(&worker.about));
-    gone.map(|worker| (worker.worker, reason(&worker.about))).collect()
+    let gone = unheard().into_iter().filter(|(_, about)| is_gone(about));
+    gone.map(|(worker, about)| (worker, reason(&about))).collect()
 }
 
 /// Whether a process of this machine has ended. Where the system does not say, it has not.
@@ -44,9 +42,7 @@ pub(super) fn is_over(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{process::Command, sync::Arc, time::Duration};
-
-    use syncline_rpc::Activity;
+    use std::process::Command;
 
     use super::*;
 
@@ -69,22 +65,12 @@ mod tests {
         let newcomer = worker("worker-0", "a", 8);
         for (what, about, has_ended, is_gone) in cases {
             let pid = about.pid;
-            let status = WorkerStatus {
-                worker: Incarnation(3),
-                about,
-                silent_for: Duration::ZERO,
-                activity: Arc::new(Activity::default()),
-                is_busy: false,
-            };
             let is_over = |asked: u32| has_ended && asked == pid;
             let reason = "its process 7 has ended, and worker-0 is process 8 now".to_owned();
             let gone: Vec<_> = is_gone.then_some((Incarnation(3), reason)).into_iter().collect();
-            assert_eq!(
-                replaced(std::slice::from_ref(&status), &newcomer, Some("a"), is_over),
-                gone,
-                "{what}"
-            );
-            assert_eq!(replaced(&[status], &newcomer, Some("b"), is_over), [], "{what}: seen from elsewhere");
+            let unheard = || vec![(Incarnation(3), about.clone())];
+            assert_eq!(replaced(unheard, &newcomer, Some("a"), is_over), gone, "{what}");
+            assert_eq!(replaced(unheard, &newcomer, Some("b"), is_over), [], "{what}: seen from elsewhere");
         }
     }
 

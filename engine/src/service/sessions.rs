@@ -134,6 +134,14 @@ impl Sessions {
             .is_some_and(|session| session.connection.fetch_max(connection, Ordering::Relaxed) <= connection)
     }
 
+    /// Workers of the engine before that have not called this one.
+    pub(super) fn unheard(&self) -> Vec<(Incarnation, WorkerInfo)> {
+        let unheard = |session: &Session| session.connection.load(Ordering::Relaxed) == 0;
+        let sessions = lock(&self.0);
+        let of = sessions.iter().filter(|(_, session)| unheard(session));
+        of.map(|(worker, session)| (*worker, session.about.clone())).collect()
+    }
+
     /// The newest connection of a live worker.
     pub(super) fn connection(&self, worker: Incarnation) -> Option<u64> {
         Some(self.get(worker)?.connection.load(Ordering::Relaxed))
@@ -272,7 +280,9 @@ mod tests {
         let sessions = Sessions::default();
         assert!(!sessions.set_connection(WORKER, 1), "nobody has this number");
         sessions.register(who(1, 1), WorkerInfo::default());
+        assert_eq!(sessions.unheard(), [(WORKER, WorkerInfo::default())]);
         assert!(sessions.set_connection(WORKER, 1) && sessions.set_connection(WORKER, 2));
+        assert_eq!(sessions.unheard(), []);
         assert!(sessions.set_connection(WORKER, 2) && !sessions.set_connection(WORKER, 1));
         assert_eq!(sessions.connection(WORKER), Some(2));
     }

@@ -115,7 +115,7 @@ impl WorkerService for WorkerHandler {
             WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity }
                 .arrived();
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
-        for (gone, reason) in replaced(&lead.sessions.all(), &about, hostname().as_deref(), is_over) {
+        for (gone, reason) in replaced(|| lead.sessions.unheard(), &about, hostname().as_deref(), is_over) {
             drop_worker(&self.context, gone, &reason);
         }
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
