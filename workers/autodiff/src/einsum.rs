@@ -8,6 +8,8 @@ use crate::emitter::Emitter;
 pub(crate) struct Equation {
     pub(crate) terms: Vec<Vec<char>>,
     pub(crate) result: Vec<char>,
+    /// Letters that stand for an ellipsis, in their order.
+    pub(crate) ellipsis: Vec<char>,
     /// Letters that the equation does not use.
     pub(crate) spare: Vec<char>,
 }
@@ -49,52 +51,49 @@ impl Equation {
             Some(right) => written_out(right, &spare[..widest]),
             None => implicit(&terms, &spare[..widest]),
         };
-        let spare = spare.split_off(widest);
-        Ok(Self { terms, result, spare })
+        let unused = spare.split_off(widest);
+        let ellipsis = spare.into_iter().rev().collect();
+        Ok(Self { terms, result, ellipsis, spare: unused })
     }
 }
 
-/// The operands, their axes in the order in which the letters first occur, and the terms that they have then.
+/// The axes of each term in the order in which the letters first occur.
 ///
 /// ONNX Runtime turns an operand that has them in another order itself, which costs the same as its `Transpose`, but divides by
 /// zero where a selection left no elements, and ends the process (seen in 1.31.1).
-pub(crate) fn in_order(e: &mut Emitter, operands: &[(&[char], &str)]) -> (Vec<Vec<char>>, Vec<String>) {
-    let letters = first_occurrences(operands.iter().map(|(term, _)| *term));
-    let ordered = operands.iter().map(|(term, value)| {
+pub(crate) fn axes_in_order(terms: &[&[char]]) -> Vec<Vec<usize>> {
+    let letters = first_occurrences(terms);
+    let ordered = terms.iter().map(|term| {
         let mut axes: Vec<usize> = (0..term.len()).collect();
         axes.sort_by_key(|axis| letters.iter().position(|letter| *letter == term[*axis]));
-        let value = if axes.is_sorted() {
-            (*value).to_owned()
-        } else {
-            let perm: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
-            e.op("Transpose", &[value], &[attr_ints("perm", &perm)])
-        };
-        (axes.iter().map(|axis| term[*axis]).collect(), value)
+        axes
     });
-    ordered.unzip()
+    ordered.collect()
 }
 
-/// Whether every operand has its axes in that order.
-pub(crate) fn is_in_order(terms: &[Vec<char>]) -> bool {
-    let letters = first_occurrences(terms.iter().map(Vec::as_slice));
-    terms.iter().all(|term| term.is_sorted_by_key(|letter| letters.iter().position(|other| other == letter)))
+/// The letters of a term for these axes of it.
+pub(crate) fn reordered(term: &[char], axes: &[usize]) -> Vec<char> {
+    axes.iter().map(|axis| term[*axis]).collect()
+}
+
+/// An operand with its axes in another order.
+pub(crate) fn transposed(e: &mut Emitter, value: &str, axes: &[usize]) -> String {
+    if axes.is_sorted() {
+        return value.to_owned();
+    }
+    let perm: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
+    e.op("Transpose", &[value], &[attr_ints("perm", &perm)])
 }
 
 /// The letters of all terms, each once.
-fn first_occurrences<'a>(terms: impl Iterator<Item = &'a [char]>) -> Vec<char> {
+fn first_occurrences(terms: &[&[char]]) -> Vec<char> {
     let mut letters: Vec<char> = Vec::new();
-    for letter in terms.flatten() {
+    for letter in terms.iter().copied().flatten() {
         if !letters.contains(letter) {
             letters.push(*letter);
         }
     }
     letters
-}
-
-/// The text of an equation.
-pub(crate) fn equation_text<'a>(terms: impl IntoIterator<Item = &'a [char]>, result: &[char]) -> String {
-    let terms: Vec<String> = terms.into_iter().map(|term| term.iter().collect()).collect();
-    format!("{}->{}", terms.join(","), result.iter().collect::<String>())
 }
 
 /// The letters of a term; an ellipsis stands for `hidden`, whose last letter is its last axis.

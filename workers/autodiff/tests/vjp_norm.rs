@@ -10,6 +10,7 @@ use syncline_runtime::TensorView::F32;
 use syncline_runtime::{ExecOptions, Executable};
 
 use crate::image::{Image, at_two_batches};
+use crate::one_operator::Case;
 use crate::onnxruntime;
 use crate::slopes::{LINEAR, SMOOTH, Slopes, numbers};
 
@@ -515,6 +516,29 @@ fn einsum() {
             image = image.param(other);
         }
         image.check(equation, "Einsum", &[attr_string("equation", equation)], LINEAR);
+    }
+}
+
+/// Of which the shape inference of ONNX knows the result only where it has that of whoever names a letter first.
+#[test]
+fn an_einsum_repeats_axes_of_size_1_of_any_operand_whatever_reads_it() {
+    #[rustfmt::skip]
+    // equation, a parameter, the data (without its batch)
+    let cases: &[(&str, &[usize], &[usize])] = &[
+        ("bqd,bkd->bqk",         &[1, 3, 4],     &[5, 4]),
+        ("bqd,bdk->bqk",         &[1, 3, 4],     &[4, 5]),
+        ("bhqd,bhkd->bhqk",      &[1, 1, 3, 4],  &[2, 5, 4]),
+        ("...qd,...kd->...qk",   &[1, 1, 3, 4],  &[2, 5, 4]),
+        ("bqd,bkd->bk",          &[1, 3, 1],     &[5, 4]),
+        ("bij,bij->bji",         &[1, 1, 4],     &[3, 4]),
+    ];
+    for (equation, query, sizes) in cases {
+        let case = Case::new("Einsum").param(query).open(sizes);
+        case.attr(attr_string("equation", equation)).check_with(equation, |graph, y| {
+            let bias = graph.weight("bias", &[1], &[0.3]);
+            let shifted = graph.op("Add", &[&y, &bias], &[]);
+            graph.op("Tanh", &[&shifted], &[])
+        });
     }
 }
 

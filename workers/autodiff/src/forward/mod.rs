@@ -3,7 +3,7 @@
 mod bounds;
 mod ceil_pools;
 mod constant_names;
-mod einsum_order;
+mod einsum_form;
 mod erfc;
 mod eval_parts;
 mod exporter;

@@ -7,7 +7,7 @@ use syncline_onnx::{Compiler, ElementType, Graph, TensorType, Types, infer_types
 
 use super::bounds::check_types;
 use super::ceil_pools::round_down;
-use super::einsum_order::transpose_operands;
+use super::einsum_form::write_einsums;
 use super::group_norm_form::write_out_group_norms;
 use super::lift_weights::{Weights, lift_weights};
 use super::loss_operators::write_out_losses;
@@ -135,8 +135,8 @@ fn resolve_types(
         let (sequences, shapes) = (write_splits(graph, &types), fold_shapes(graph, &types));
         let columns = write_columns(graph, |value| types.get(value).map(|ty| ty.dims.len()));
         let pools = round_down(graph, &types, opset);
-        let operands = transpose_operands(graph, &types);
-        if !(sequences || shapes || columns || pools || operands) {
+        let einsums = write_einsums(graph, &types);
+        if !(sequences || shapes || columns || pools || einsums) {
             break;
         }
         types = infer_types(compiler, &model.to_bytes())?;

@@ -12,7 +12,7 @@ use syncline_onnx::{Dim, attr_string};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
-use crate::einsum::{Equation, equation_text, in_order};
+use crate::einsum::{Equation, axes_in_order, reordered, transposed};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let equation = SizedEquation::of(n)?;
@@ -54,8 +54,16 @@ fn gradient(
         [] => dy.to_owned(),
         [(only, value)] if *only == present => (*value).to_owned(),
         _ => {
-            let (terms, values) = in_order(n.emitter, &factors);
-            let text = equation_text(terms.iter().map(Vec::as_slice), &present);
+            let terms: Vec<&[char]> = factors.iter().map(|(term, _)| *term).collect();
+            let axes = axes_in_order(&terms);
+            let values: Vec<String> = factors
+                .iter()
+                .zip(&axes)
+                .map(|((_, value), axes)| transposed(n.emitter, value, axes))
+                .collect();
+            let terms: Vec<String> =
+                terms.iter().zip(&axes).map(|(term, axes)| reordered(term, axes).iter().collect()).collect();
+            let text = format!("{}->{}", terms.join(","), present.iter().collect::<String>());
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             n.emitter.op("Einsum", &values, &[attr_string("equation", &text)])
         }
@@ -148,7 +156,7 @@ impl SizedEquation {
         let dims: Vec<&[Dim]> = n.node.input.iter().map(|input| n.dims(input)).collect::<Result<_, _>>()?;
         let ranks: Vec<usize> = dims.iter().map(|dims| dims.len()).collect();
         let equation = Equation::parse(n.node.string("equation", ""), &ranks);
-        let Equation { terms, result, spare } = equation.map_err(|reason| n.refuse(reason))?;
+        let Equation { terms, result, spare, .. } = equation.map_err(|reason| n.refuse(reason))?;
         if terms.iter().any(|term| term.len() > spare.len()) {
             return Err(n.refuse("it has more axes than letters".to_owned()));
         }

@@ -14,6 +14,7 @@ mod plan;
 mod report;
 mod room;
 mod seen;
+mod spread;
 mod there;
 mod trials;
 mod trouble;

@@ -1,11 +1,14 @@
 //! The trials of a sweep as a table and as JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 use syncline_scheduler::{core::significant, ids::JobId, spec::Metric};
 
 use super::{
     measure::of_job,
     outcome::{Outcome, Standing, best},
+    spread::{Spread, spreads, spreads_in_words},
 };
 use crate::cli::{describe_settings::shortened, figure_in_words, table};
 
@@ -26,18 +29,32 @@ pub(super) struct Report<'a> {
     pub trials: &'a [Outcome],
     /// The best of those that are done.
     pub best: Option<&'a JobId>,
+    /// Of trials that differ in nothing but chance.
+    pub spread: Vec<Spread>,
 }
 
 impl<'a> Report<'a> {
     /// `trials`: best first.
     pub(super) fn of(name: &'a str, prefix: &'a str, metric: Metric, trials: &'a [Outcome]) -> Self {
-        Self { name, prefix, by: metric.field(), trials, best: best(trials).map(|outcome| &outcome.id) }
+        let best = best(trials).map(|outcome| &outcome.id);
+        let spread = spreads(trials, &figures(trials, metric));
+        Self { name, prefix, by: metric.field(), trials, best, spread }
     }
 }
 
-/// By what they are ranked, and a row for each, the best first.
+/// By what they are ranked, a row for each, the best first, and what they give in the mean if they differ in nothing but chance.
 pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
-    format!("{}\n{}", ranked_by(outcomes, metric), rows(outcomes, metric))
+    let mean = spreads_in_words(&spreads(outcomes, &figures(outcomes, metric)));
+    let mean = mean.map_or(String::new(), |mean| format!("{mean}\n"));
+    format!("{}\n{}{mean}", ranked_by(outcomes, metric), rows(outcomes, metric))
+}
+
+/// The figures of a trial that are shown: loss, accuracy where any has one, and the metric by which they are ranked.
+fn figures(outcomes: &[Outcome], metric: Metric) -> Vec<Metric> {
+    let other = Some(metric).filter(|metric| !matches!(metric, Metric::Loss | Metric::Accuracy));
+    let is_there = |metric: &Metric| outcomes.iter().any(|one| of_outcome(*metric, one).is_some());
+    let accuracy = Some(Metric::Accuracy).filter(is_there);
+    [Some(Metric::Loss), accuracy, other].into_iter().flatten().collect()
 }
 
 /// By which figure, of which set, and which value of it is the better one.
@@ -65,20 +82,18 @@ fn rows(outcomes: &[Outcome], metric: Metric) -> String {
         keys.truncate(MOST_COLUMNS);
         keys
     };
-    // The metric by which they are ranked, beside loss and accuracy.
-    let other = Some(metric).filter(|metric| !matches!(metric, Metric::Loss | Metric::Accuracy));
-    let is_there = |metric: Metric| outcomes.iter().any(|one| of_outcome(metric, one).is_some());
-    let accuracy = Some(Metric::Accuracy).filter(|metric| is_there(*metric));
-    let metrics: Vec<Metric> = [Some(Metric::Loss), accuracy, other].into_iter().flatten().collect();
+    let metrics = figures(outcomes, metric);
+    let cells: Vec<BTreeMap<&str, String>> = keys.iter().map(|key| cells(outcomes, key)).collect();
     let mut on: Vec<&str> = outcomes.iter().filter_map(evaluated_on).collect();
     on.sort_unstable();
     on.dedup();
     let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let row = |one: &Outcome| {
         let mut row = vec![known(one.rank.map(|rank| rank.to_string())), one.id.to_string()];
-        row.extend(
-            keys.iter().map(|key| known(one.values.get(*key).map(|value| shortened(value, CELL_CHARS)))),
-        );
+        let told = |(key, cells): (&&str, &BTreeMap<&str, String>)| {
+            known(one.values.get(*key).and_then(|value| cells.get(value.as_str()).cloned()))
+        };
+        row.extend(keys.iter().zip(&cells).map(told));
         row.push(state(one));
         row.push(known(one.job.as_ref().map(|job| format!("{}/{}", job.epochs_complete, job.epochs))));
         row.push(known(one.training_loss.map(significant)));
@@ -108,6 +123,29 @@ fn rows(outcomes: &[Outcome], metric: Metric) -> String {
     columns.extend((on.len() > 1).then_some("evaluated on"));
     columns.extend([">training s", ""]);
     table(&columns, &rows)
+}
+
+/// The values of a field as a column shows them. Of long ones, as tables are, what all begin with is left out.
+fn cells<'a>(outcomes: &'a [Outcome], key: &str) -> BTreeMap<&'a str, String> {
+    let values: BTreeSet<&str> =
+        outcomes.iter().filter_map(|one| one.values.get(key).map(String::as_str)).collect();
+    let is_long = |value: &&str| value.chars().count() > CELL_CHARS;
+    // All begin with what the first and the last in their order begin with. Words stay whole.
+    let alike = match (values.first(), values.last()) {
+        (Some(first), Some(last)) if values.iter().any(is_long) => {
+            let alike = first.chars().zip(last.chars()).take_while(|(a, b)| a == b);
+            let alike: usize = alike.map(|(letter, _)| letter.len_utf8()).sum();
+            first[..alike].trim_end_matches(char::is_alphanumeric).len()
+        }
+        _ => 0,
+    };
+    let cell = |value: &&'a str| {
+        let rest: String = value[alike..].chars().take(CELL_CHARS - 2).collect();
+        let end = if alike + rest.len() < value.len() { "…" } else { "" };
+        let cell = if alike > 0 { format!("…{rest}{end}") } else { shortened(value, CELL_CHARS) };
+        (*value, cell)
+    };
+    values.iter().map(cell).collect()
 }
 
 /// On which samples it was evaluated.
@@ -142,8 +180,6 @@ pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::cli::{jobs::sweep::outcome::rank, support::describe::tests::job};
 
@@ -199,6 +235,25 @@ mod tests {
         let text = in_words(&all, Metric::MacroRecall);
         assert!(text.lines().nth(1).unwrap().contains("  test macro recall  "), "{text}");
         assert!(report["trials"][2]["job"].is_null());
+    }
+
+    #[test]
+    fn of_long_values_a_column_shows_where_they_differ() {
+        let all = |values: &[&str]| -> Vec<Outcome> {
+            values.iter().map(|value| outcome("a-1", value, None, Metric::Loss)).collect()
+        };
+        let shown = |values: &[&str]| -> Vec<String> {
+            cells(&all(values), "settings.learning_rate").into_values().collect()
+        };
+        let fold =
+            |n: u8| format!("{{ source = {{ npz = {{ path = \"fold{n}.npz\" }} }}, test_percent = 10 }}");
+        let folds = [fold(0), fold(1)];
+        let folds: Vec<&str> = folds.iter().map(String::as_str).collect();
+        assert_eq!(shown(&folds), ["…fold0.npz\" } }, test_percen…", "…fold1.npz\" } }, test_percen…"]);
+        assert_eq!(shown(&["0.1", "0.12"]), ["0.1", "0.12"]);
+        assert_eq!(shown(&["a", folds[0]]), ["a", &shortened(folds[0], CELL_CHARS)]);
+        let one = shown(&folds[..1]);
+        assert_eq!(one.len(), 1, "{one:?}");
     }
 
     #[test]
