@@ -117,6 +117,10 @@ impl Scenario {
             if shortest == 0 {
                 return fault("an interval of 0".into());
             }
+            let longest = worker.trace_us.iter().copied().max().unwrap_or(worker.interval_us);
+            if longest > MAX_DURATION_US {
+                return fault(format!("an interval of {longest} µs, expected at most {MAX_DURATION_US}"));
+            }
             if !(0.0..=10.0).contains(&worker.jitter) {
                 return fault(format!("a jitter of {}, expected 0 to 10", worker.jitter));
             }
@@ -155,7 +159,7 @@ mod tests {
         };
         assert_eq!(good.validate(), Ok(()));
         type Spoil = fn(&mut Scenario);
-        let cases: [(&str, Spoil); 8] = [
+        let cases: [(&str, Spoil); 10] = [
             ("0 workers", |s| s.workers.clear()),
             ("batch of 0", |s| s.batch = 0),
             ("duration", |s| s.duration_us = 0),
@@ -164,6 +168,8 @@ mod tests {
             ("worker 2: it joins at 7 µs and leaves at 7", |s| {
                 (s.workers[1].joins_at_us, s.workers[1].leaves_at_us) = (7, Some(7));
             }),
+            ("worker 2: an interval of 18446744073709551615", |s| s.workers[1].interval_us = u64::MAX),
+            ("worker 1: an interval of", |s| s.workers[0].trace_us = vec![1_000_000, MAX_DURATION_US + 1]),
             ("worker 1: a transfer", |s| s.workers[0].push_us = u64::MAX),
             ("at most", |s| (s.workers[0].interval_us, s.duration_us) = (1, MAX_DURATION_US)),
         ];

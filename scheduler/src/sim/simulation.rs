@@ -203,7 +203,8 @@ impl<'a, S: Shell> Simulation<'a, S> {
         let compute_us = worker.draw_us(now_us, share);
         let pull_us = if iteration.pulls() { worker.model.pull_us } else { 0 };
         let push_us = if iteration.covers() > 0 { worker.model.push_us } else { 0 };
-        let end_us = now_us + pull_us + compute_us + push_us;
+        // A burst or a drift makes an interval of any length.
+        let end_us = now_us.saturating_add(pull_us).saturating_add(compute_us).saturating_add(push_us);
         self.events.push(Reverse((end_us, Event::Push { life: worker.life }, index)));
         let (waited_us, pulled) = (now_us - since_us, self.tally.updates());
         worker.activity = Activity::Computing {

@@ -51,3 +51,14 @@ fn what_is_started_to_outlive_its_terminal_does() {
     kill("TERM", up.pid());
     assert!(up.wait().success());
 }
+
+#[test]
+fn a_shell_that_passes_on_the_end_of_its_terminal_does_not_ask_a_second_time() {
+    let dir = folder();
+    let starter = ["env", "--default-signal=HUP"];
+    let mut up = Up::start_by(&starter, dir.path(), &["--workers", "1", "--shards", "1"]);
+    // The terminal's, and the shell's.
+    kill("HUP", up.pid());
+    kill("HUP", up.pid());
+    assert!(up.wait().success(), "it stops in order");
+}

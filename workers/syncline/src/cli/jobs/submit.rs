@@ -200,7 +200,15 @@ async fn prepare_job(
 
 async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -> Result<(), Failure> {
     let client = match &cluster {
-        Some(cluster) => Some(Client::connect(cluster).await?.0),
+        Some(cluster) => match Client::connect(cluster).await {
+            Ok((client, _)) => Some(client),
+            // A `syncline up` that was killed still names one, and nobody has asked for it.
+            Err(error) if args.connection.engine.is_none() => {
+                say(&format!("without the cluster that ran here: {error}"));
+                None
+            }
+            Err(error) => return Err(error.into()),
+        },
         None => None,
     };
     let (mut prepared, _) = prepare_job(args, graph, client.as_ref()).await?;

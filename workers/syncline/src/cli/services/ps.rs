@@ -92,9 +92,12 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         let _waiting = waiting.enter();
         signal(kind).map_err(io("cannot wait for signals".into()))
     };
-    let mut signals = vec![listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    let asked = StopRequest::GiveUpUnsaved;
+    let mut signals =
+        vec![(listen(SignalKind::terminate())?, asked), (listen(SignalKind::interrupt())?, asked)];
     if !hangup_is_ignored() {
-        signals.push(listen(SignalKind::hangup())?);
+        // A shell passes it on to jobs that have had it from the terminal already.
+        signals.push((listen(SignalKind::hangup())?, StopRequest::SaveJobs));
     }
     let mut handle = Server::start(Options {
         listen: args.listen,
@@ -108,11 +111,9 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
     })?;
     let (ask, mut asked) = mpsc::unbounded_channel();
     let ended = waiting.block_on(async {
-        for mut signals in signals {
+        for (mut signals, request) in signals {
             let ask = ask.clone();
-            tokio::spawn(async move {
-                while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
-            });
+            tokio::spawn(async move { while signals.recv().await.is_some() && ask.send(request).is_ok() {} });
         }
         if args.exit_with_parent {
             watch_parent(ask.clone()).map_err(io("cannot wait for the parent".into()))?;
@@ -158,6 +159,7 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
 }
 
 /// What a signal or the parent asks for.
+#[derive(Clone, Copy)]
 enum StopRequest {
     /// To stop, and to keep every job.
     SaveJobs,

@@ -3,7 +3,7 @@
 use std::{env, num::NonZero, thread};
 
 use syncline_rpc::threads;
-use syncline_workers::process::{INTERRUPTED, StopSignal};
+use syncline_workers::process::{INTERRUPTED, StopSignal, end_at_once};
 
 use crate::cli::{CliError, Failure, hold_end};
 
@@ -46,16 +46,6 @@ pub fn block_on_until_told_to_stop<T>(
             end_at_once(INTERRUPTED)
         })
     })
-}
-
-/// Ends the process without running what others have registered for its end: ONNX Runtime must not be taken down under threads
-/// that compute.
-pub(crate) fn end_at_once(code: i32) -> ! {
-    // SAFETY: nothing is left to do; everything else of this process ends where it is.
-    #[expect(unsafe_code, reason = "the standard library ends a process in order only, or with a core dump")]
-    unsafe {
-        libc::_exit(code)
-    }
 }
 
 /// As [`block_on`], on the calling thread alone: for a process whose work is done elsewhere, and which should not wake

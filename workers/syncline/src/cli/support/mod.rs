@@ -28,8 +28,7 @@ pub(crate) mod svg;
 pub(crate) mod whole_file;
 
 pub(crate) use block_on::{
-    block_on, block_on_one_thread, block_on_until_stopped, block_on_until_told_to_stop, end_at_once,
-    listen_for_stop,
+    block_on, block_on_one_thread, block_on_until_stopped, block_on_until_told_to_stop, listen_for_stop,
 };
 pub(crate) use connection::{ConnectionArgs, ask_each};
 pub(crate) use describe_evaluations::{figure_in_words, scores_in_words};
@@ -44,4 +43,4 @@ pub(crate) use quantity::{TimeUnit, count, number, time, time_from};
 pub(crate) use release::{LONG_VERSION, release};
 pub(crate) use slow_work::said_while_slow;
 pub(crate) use state_files::{TokenArgs, check_open_bind};
-pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};
+pub(crate) use syncline_workers::process::{StopSignal, end_at_once, log_as_command, log_as_service};
