@@ -139,6 +139,12 @@ impl UpArgs {
                 return refuse(format!("--listen {listen} is no address; name one address of this machine"));
             }
         }
+        let state_dir = state_dir(self.state_dir.as_deref())?;
+        let kept = [Some(state_dir.as_path()), self.token_file.as_deref()];
+        if let Some(path) = kept.into_iter().flatten().find(|path| path.to_str().is_none()) {
+            // Other commands find the cluster by what is kept of it as text.
+            return refuse(format!("the path {} is not UTF-8: name another one", path.display()));
+        }
         Ok(Plan {
             slowdowns,
             devices,
@@ -146,7 +152,7 @@ impl UpArgs {
             threads: self.threads.map_or_else(|| threads_each(workers), |threads| threads as usize),
             longest_pause: Duration::from_millis(self.longest_pause_ms),
             state_dir_named: self.state_dir.is_some() || environment_names_a_cluster(),
-            state_dir: state_dir(self.state_dir.as_deref())?,
+            state_dir,
             given: self,
         })
     }
@@ -182,7 +188,16 @@ mod tests {
         let threads = |line: &str| plan(line).unwrap().threads;
         let cores = thread::available_parallelism().unwrap().get();
         assert_eq!((threads("--workers 1"), threads("--workers 0")), (cores, cores));
-        assert_eq!((threads("--workers 10000"), threads("--workers 3 --threads 7")), (1, 7));
+        assert_eq!((threads("--workers 1000"), threads("--workers 3 --threads 7")), (1, 7));
+    }
+
+    #[test]
+    fn a_folder_whose_name_is_no_text_is_refused_before_anything_begins() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+        let words = [OsStr::new("up"), OsStr::new("--state-dir"), OsStr::from_bytes(b"s\xff")];
+        let error = Line::try_parse_from(words).unwrap().up.plan().unwrap_err();
+        assert!(error.to_string().starts_with("[E509] the path"), "{error}");
     }
 
     #[test]
