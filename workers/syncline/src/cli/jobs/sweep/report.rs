@@ -45,7 +45,7 @@ impl<'a> Report<'a> {
 /// By what they are ranked, a row for each, the best first, and what they give in the mean if they differ in nothing but chance.
 pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
     let mean = spreads_in_words(&spreads(outcomes, &figures(outcomes, metric)));
-    let mean = mean.map_or(String::new(), |mean| format!("{mean}\n"));
+    let mean = mean.map_or(String::new(), |mean| format!("\n{mean}"));
     format!("{}\n{}{mean}", ranked_by(outcomes, metric), rows(outcomes, metric))
 }
 
@@ -238,6 +238,18 @@ mod tests {
     }
 
     #[test]
+    fn of_seeds_the_last_line_is_the_mean() {
+        let done = [("state", "done"), ("epochs", "3"), ("epochs_complete", "3"), ("test_loss", "0.25")];
+        let mut all = vec![outcome("a-1", "1", Some(&done), Metric::Loss); 2];
+        for one in &mut all {
+            one.values = BTreeMap::from([("settings.seed".to_owned(), one.id.to_string())]);
+        }
+        let text = in_words(&all, Metric::Loss);
+        let last = "mean ± standard deviation of 2 trials: test loss 0.250000 ± 0.000000";
+        assert_eq!((text.lines().count(), text.lines().last()), (5, Some(last)), "{text}");
+    }
+
+    #[test]
     fn of_long_values_a_column_shows_where_they_differ() {
         let all = |values: &[&str]| -> Vec<Outcome> {
             values.iter().map(|value| outcome("a-1", value, None, Metric::Loss)).collect()
@@ -249,7 +261,7 @@ mod tests {
             |n: u8| format!("{{ source = {{ npz = {{ path = \"fold{n}.npz\" }} }}, test_percent = 10 }}");
         let folds = [fold(0), fold(1)];
         let folds: Vec<&str> = folds.iter().map(String::as_str).collect();
-        assert_eq!(shown(&folds), ["…fold0.npz\" } }, test_percen…", "…fold1.npz\" } }, test_percen…"]);
+        assert_eq!(shown(&folds), ["…fold0.npz\" } }, test_perce…", "…fold1.npz\" } }, test_perce…"]);
         assert_eq!(shown(&["0.1", "0.12"]), ["0.1", "0.12"]);
         assert_eq!(shown(&["a", folds[0]]), ["a", &shortened(folds[0], CELL_CHARS)]);
         let one = shown(&folds[..1]);
