@@ -93,6 +93,20 @@ fn of_a_round_all_iterations_have_the_rate_of_its_one_step() {
 }
 
 #[test]
+fn in_a_local_round_all_workers_take_their_steps_side_by_side_at_the_same_rates() {
+    for schedule in schedules() {
+        for policy in ["local-sgd:2", "diloco:2"] {
+            let mut iterations = rates(policy, 2, &schedule).0;
+            let side_by_side = (0..ITERATIONS / 2).map(|step| scheduled(&schedule, step, 2));
+            let mut twice: Vec<f32> = side_by_side.flat_map(|rate| [rate, rate]).collect();
+            iterations.sort_by(f32::total_cmp);
+            twice.sort_by(f32::total_cmp);
+            assert_eq!(iterations, twice, "{policy} {schedule:?}");
+        }
+    }
+}
+
+#[test]
 fn the_loss_of_a_round_is_the_mean_over_all_workers_by_what_their_samples_weigh() {
     let cases = [
         ("bsp", [(1.0, 8.0), (4.0, 8.0)], 2.5),

@@ -162,6 +162,9 @@ pub struct EvaluationSums {
     /// Each of the classes may be there or not, by itself: the counts are of where it is.
     #[serde(default)]
     pub of_labels: bool,
+    /// Of these labels, so many answers were counted: a sample has one for each place, as each pixel of a mask is.
+    #[serde(default)]
+    pub answers: u64,
 }
 
 impl EvaluationSums {
@@ -191,6 +194,7 @@ impl EvaluationSums {
             log_perplexity: both(self.log_perplexity, other.log_perplexity),
             classes: (0..self.classes.len().max(other.classes.len())).map(class).collect(),
             of_labels: self.of_labels || other.of_labels,
+            answers: self.answers.saturating_add(other.answers),
         }
     }
 
@@ -214,15 +218,17 @@ impl EvaluationSums {
         let has_come_to_nothing = self.loss.is_nan();
         let all = |of: Score| {
             let mean = match self.of_labels {
-                true => ClassCount::macro_mean_of_labels(&self.classes, self.predictions as u64, of),
+                true => ClassCount::macro_mean_of_labels(&self.classes, self.answers, of),
                 false => ClassCount::macro_mean(&self.classes, of),
             };
             mean.filter(|_| !has_come_to_nothing)
         };
         let positive =
             |of: Score| self.positive().and_then(|class| class.score(of)).filter(|_| !has_come_to_nothing);
+        // 0 would be the best there can be.
+        let is_known = self.weight > 0.0 || self.loss.is_nan();
         Evaluation {
-            loss: mean(self.loss),
+            loss: if is_known { mean(self.loss) } else { f64::NAN },
             accuracy: self.correct.as_ref().and_then(share),
             top_k_accuracy: self.correct_top.as_ref().and_then(share),
             perplexity: self.log_perplexity.filter(|_| self.weight > 0.0).map(|sum| mean(sum).exp()),
@@ -348,7 +354,9 @@ mod tests {
     #[test]
     fn what_no_sample_had_any_weight_in_is_not_known() {
         let sums = EvaluationSums { predictions: 0.0, ..part(8, 0.0, 0.0, 0.0, 0.0) };
-        assert_eq!(sums.mean(), Evaluation { samples: 8, ..Evaluation::default() });
+        let nothing = sums.mean();
+        assert!(nothing.loss.is_nan(), "it is not the best of all");
+        assert_eq!(Evaluation { loss: 0.0, ..nothing }, Evaluation { samples: 8, ..Evaluation::default() });
         let plain = EvaluationSums { samples: 8, loss: 12.0, weight: 8.0, ..EvaluationSums::default() };
         assert_eq!(plain.mean(), Evaluation { loss: 1.5, samples: 8, ..Evaluation::default() });
     }
@@ -370,8 +378,7 @@ mod tests {
             let sums = parts.iter().fold(EvaluationSums::default(), |all, part| {
                 let count = |&(labels, predicted, right)| ClassCount { labels, predicted, right };
                 let classes = part.iter().map(count).collect();
-                let predictions = 5.0;
-                all.plus(&EvaluationSums { classes, of_labels, predictions, ..EvaluationSums::default() })
+                all.plus(&EvaluationSums { classes, of_labels, answers: 5, ..EvaluationSums::default() })
             });
             let got = sums.mean();
             assert_eq!((got.macro_f1, got.positive_f1), (macro_f1, positive_f1), "{name}");

@@ -186,7 +186,7 @@ impl Job {
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(usual, |s| s.batch);
         let reserved = self.take_reserved(worker, batch);
         let Some(range) = reserved.or_else(|| self.take_samples(batch)) else { return false };
-        let learning_rate = self.iteration_rate(superstep, range);
+        let learning_rate = self.iteration_rate(worker, superstep, range);
         let member = self.member_mut(worker);
         let held_back_us =
             member.held_back_us.take().map_or(0, |since_us| turn.now_us.saturating_sub(since_us));
@@ -248,12 +248,15 @@ impl Job {
         reduce.map_or(rate, |reduce| reduce.reduced(rate, self.state.evaluations.watch.reductions))
     }
 
-    /// Rate of an iteration that is granted `range`: that of its superstep's one step, or of the schedule where its own samples
-    /// begin. What is set aside for later iterations does not count.
-    fn iteration_rate(&self, superstep: Superstep, range: SampleRange) -> f32 {
+    /// Rate of a worker's next iteration, which is granted `range`: that of its superstep's one step, of the step that all take side by
+    /// side in a local round, or of the schedule where its own samples begin. What is set aside for later iterations does not count.
+    fn iteration_rate(&self, worker: Incarnation, superstep: Superstep, range: SampleRange) -> f32 {
         let (record, train) = (&self.supersteps[&superstep], self.train());
         if record.aggregation == Aggregation::PerBarrier {
             return record.step_rate(train.batch);
+        }
+        if let Some(begun) = record.local_step_begins_at(worker, self.members[&worker].granted + 1) {
+            return self.rate_after(begun) * record.rate_factor;
         }
         let ahead = self.samples_set_aside + u64::from(range.len);
         let before = self.state.cursor.handed_out().saturating_sub(ahead);

@@ -62,6 +62,7 @@ impl Job {
         };
         let mut record = SuperstepState::open(rules, roster, turn.now_us);
         (record.balanced, record.learning_rate) = (balanced, learning_rate);
+        record.begins_at = Some(self.state.cursor.handed_out());
         self.supersteps.insert(superstep, record);
         workers.iter().for_each(|worker| self.begin_progress(*worker, superstep));
         self.changes.job_state = true;

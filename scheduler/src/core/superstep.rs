@@ -82,6 +82,9 @@ pub struct SuperstepState {
     pub scales_with_samples: bool,
     /// Rate of a whole round's single step, where there is one and no samples are missing.
     pub learning_rate: f32,
+    /// Samples that were handed out before it opened; `None` where an earlier release has opened it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins_at: Option<u64>,
     /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since do not count.
     #[serde(default)]
     pub samples: Option<u64>,
@@ -143,6 +146,7 @@ impl SuperstepState {
             rate_factor,
             scales_with_samples,
             learning_rate: 0.0,
+            begins_at: None,
             samples: None,
             aggregation,
             balanced: false,
@@ -171,6 +175,15 @@ impl SuperstepState {
             }
             _ => self.learning_rate,
         }
+    }
+
+    /// Samples that all together have begun with when a worker takes this iteration of a local round: they step side by side, and none is
+    /// ahead of the others by what was granted to it first.
+    pub(super) fn local_step_begins_at(&self, worker: Incarnation, seq: u64) -> Option<u64> {
+        let begins_at = self.begins_at.filter(|_| self.aggregation.is_local())?;
+        let steps = seq.checked_sub(self.roster.get(&worker)?.base + 1)?;
+        let of_one_step: u64 = self.roster.values().map(|entry| u64::from(entry.batch)).sum();
+        Some(begins_at + steps * of_one_step)
     }
 
     pub(super) fn is_closed(&self) -> bool {

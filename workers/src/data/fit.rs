@@ -63,6 +63,11 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
     let store = match wanted.element {
         DataElement::F32 => {
             let normalizations = normalizations(spec, &wanted.name, &shape)?;
+            // The model casts some of them to ids, and gets them as they are.
+            let stay = normalizations.iter().all(|one| *one == Normalization::NONE);
+            if stay && !is_to_be_standardized(spec) {
+                check_ids(&array, wanted)?;
+            }
             match array.numbers {
                 Numbers::U8(bytes) => {
                     // What lies between them becomes something between them.

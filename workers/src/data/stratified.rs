@@ -1,15 +1,18 @@
 //! Which samples are held out to test or to validate: any of them, and of each class its share.
 
-use syncline_scheduler::samples::permutation;
+use syncline_scheduler::samples::{permutation, splitmix64};
 
 /// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws c · held / count, rounded
-/// up or down.
+/// up or down: of every class so that its share is what can be expected (systematic sampling, Madow and Madow 1944).
 pub(super) fn draw(count: u32, held: u32, seed: u64, classes: Option<&[i64]>) -> Vec<u32> {
     let mut order = permutation(seed, 0, count);
     if let Some(classes) = classes {
         order.sort_by_key(|&place| classes[place as usize]);
     }
-    let nth = |n: u32| u64::from(n) * u64::from(count) / u64::from(held);
+    // Of another sequence than the permutation.
+    let mut state = !seed;
+    let start = ((u128::from(splitmix64(&mut state)) * u128::from(count)) >> 64) as u64;
+    let nth = |n: u32| (u64::from(n) * u64::from(count) + start) / u64::from(held);
     (0..held).map(|n| order[nth(n) as usize]).collect()
 }
 
@@ -43,6 +46,19 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_rare_class_is_held_out_now_and_then_wherever_it_stands() {
+        // Two of a hundred, of which ten are held out: a fifth of one.
+        for rare in [0, 1, 2] {
+            let others = [[1, 2], [0, 2], [0, 1]][rare as usize];
+            let class = |place: usize| if place < 2 { rare } else { others[place % 2] };
+            let classes: Vec<i64> = (0..100).map(class).collect();
+            let drawn = |seed| draw(100, 10, seed, Some(&classes)).iter().filter(|place| **place < 2).count();
+            let all: usize = (0..500).map(drawn).sum();
+            assert!((60..=140).contains(&all), "class {rare}: {all} in 500 draws");
         }
     }
 

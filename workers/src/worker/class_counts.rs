@@ -15,6 +15,7 @@ pub(super) struct ClassCounts {
     counts: Vec<ClassCount>,
     /// Each class may be there or not by itself; so many numbers of a label follow each other that are of the same one.
     of_labels: Option<usize>,
+    answers: u64,
     ignored: Option<i64>,
 }
 
@@ -31,7 +32,8 @@ impl ClassCounts {
             }
         };
         let counts = vec![ClassCount::default(); classes];
-        (classes <= MOST_COUNTED_CLASSES).then_some(Self { counts, of_labels, ignored: model.ignored_label })
+        let ignored = model.ignored_label;
+        (classes <= MOST_COUNTED_CLASSES).then_some(Self { counts, of_labels, answers: 0, ignored })
     }
 
     /// Counts the labels of a batch, and what is predicted of each.
@@ -51,6 +53,7 @@ impl ClassCounts {
             }
             (TensorView::F32 { data, .. }, Some(apart)) => {
                 let classes = self.counts.len().max(1);
+                self.answers += data.len() as u64;
                 for (place, (&label, &predicted)) in data.iter().zip(predicted).enumerate() {
                     let (is_there, is_predicted) = (label > 0.5, predicted == 1);
                     let count = &mut self.counts[place / apart.max(1) % classes];
@@ -64,7 +67,8 @@ impl ClassCounts {
     }
 
     pub(super) fn finish(self, sums: EvaluationSums) -> EvaluationSums {
-        EvaluationSums { classes: self.counts, of_labels: self.of_labels.is_some(), ..sums }
+        let (of_labels, answers) = (self.of_labels.is_some(), self.answers);
+        EvaluationSums { classes: self.counts, of_labels, answers, ..sums }
     }
 }
 
@@ -112,5 +116,19 @@ mod tests {
         let mut counts = ClassCounts::of(&model(None, None, &[2, 1, 2]), &outputs).unwrap();
         counts.add(TensorView::F32 { shape: &[1, 2, 1, 2], data: &[1.0, 1.0, 0.0, 1.0] }, &[1, 0, 0, 1]);
         assert_eq!(counted(counts), [(2, 1, 1), (1, 1, 1)]);
+    }
+
+    #[test]
+    fn of_a_mask_both_classes_are_counted_by_pixel() {
+        let mut counts = ClassCounts::of(&model(None, None, &[1, 2, 2]), &[PREDICTED.to_owned()]).unwrap();
+        let labels = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0];
+        counts.add(TensorView::F32 { shape: &[2, 1, 2, 2], data: &labels }, &[1, 0, 0, 1, 1, 0, 0, 0]);
+        let sums =
+            counts.finish(EvaluationSums { samples: 2, predictions: 2.0, ..EvaluationSums::default() });
+        // There: 2 of 3 and 2 of 3. Not there: 4 of 5 and 4 of 5.
+        let evaluation = sums.mean();
+        let f1 = (2.0 / 3.0 + 4.0 / 5.0) / 2.0;
+        assert!((evaluation.macro_f1.unwrap() - f1).abs() < 1e-12, "{evaluation:?}");
+        assert!((evaluation.macro_recall.unwrap() - f1).abs() < 1e-12, "{evaluation:?}");
     }
 }

@@ -214,6 +214,24 @@ fn columns_that_do_not_go_with_the_model_or_with_the_file_are_refused_with_what_
 }
 
 #[test]
+fn floats_that_the_model_looks_up_are_rows_of_its_table() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"city,age,bought\n0,41,1\n-1,19,0\n");
+    let mut wanted = wants_input(DataElement::F32, &[Some(2)]);
+    let spec = csv_spec(&path, 1, 0);
+    assert!(Dataset::open(&spec, &wanted).is_ok(), "none is looked up");
+    wanted.inputs[0].rows = vec![Some(4), None];
+    refused(
+        &spec,
+        &wanted,
+        "E488",
+        "row 2, column 1 (`city`): -1 is not in the table of the model's input x",
+    );
+    // As they are then, the model does not get them.
+    assert!(Dataset::open(&spec.with(|d| d.scale = 0.5), &wanted).is_ok());
+}
+
+#[test]
 fn floats_that_the_model_looks_up_as_ids_are_not_standardized() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "data.csv", b"city,age,bought\n0,41,1\n3,19,0\n");
