@@ -257,7 +257,7 @@ fn load(path: &Path) -> io::Result<JobShard> {
     Ok(job)
 }
 
-/// Reads a job that was set aside; `None` if it is damaged, so that an engine learns that it is not here.
+/// Reads a job that was set aside; `None` if it is damaged, or somebody has removed it, so that an engine learns that it is not here.
 fn read_aside(path: &Path) -> Result<Option<JobShard>, ShardFault> {
     match load(path) {
         Ok(job) => {
@@ -266,6 +266,10 @@ fn read_aside(path: &Path) -> Result<Option<JobShard>, ShardFault> {
         }
         Err(cause) if is_damage(&cause) => {
             Damaged { path: path.to_owned(), cause }.log();
+            Ok(None)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            warn!(path = %path.display(), "a job that was set aside is asked for, and its file is gone");
             Ok(None)
         }
         Err(error) => Err(disk_fault("read", path, &error)),

@@ -287,6 +287,29 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_set_aside_and_whose_file_somebody_removed_is_not_here_for_who_asks_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        let path = Shared::for_test(dir.path()).saves.set_aside(&job).unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.begin(|| Ok(())).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.job()), Ok(None));
+    }
+
+    #[test]
+    fn a_job_that_was_read_goes_on_although_its_file_is_gone_before_it_is_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        let path = Shared::for_test(dir.path()).saves.set_aside(&job).unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.begin(|| Ok(())).unwrap();
+        assert!(shared.jobs.attach(EngineEpoch(9), job.job()).unwrap().is_some());
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(shared.unclaimed.claim(&shared.saves, job.run()), Ok(true));
+    }
+
+    #[test]
     fn a_saved_job_whose_file_went_before_another_ones_could_not_is_saved_again() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());

@@ -110,8 +110,9 @@ fn say_set_aside(shard: &JobShard, path: &Path) {
 }
 
 fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {
-    let files = [path.to_owned()];
+    // It may have gone in a try whose end was not brought to disk, or by somebody's hand.
+    let file = path.try_exists().unwrap_or(true).then(|| path.to_owned());
     saves
-        .delete(&files)
+        .delete(file.as_slice())
         .map_err(|error| disk_fault("remove", path, &std::io::Error::other(error.to_string())))
 }
