@@ -43,8 +43,11 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.duplex.write_all(&self.encoded)
     }
 
-    /// Sends an answer that the kernel may hold back until its body follows.
+    /// Sends an answer that the kernel may hold back until its body follows, if there is one: it would hold it back for 0.2 s.
     pub fn reply_corked(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
+        if body == 0 {
+            return self.reply(reply, 0);
+        }
         reply.encode(body, &mut self.out);
         let sent = self.duplex.try_write_vectored(&mut [IoSlice::new(&self.out)])?;
         self.duplex.write_all(&self.out[sent..])
@@ -103,5 +106,61 @@ impl<'a, D: Duplex> Connection<'a, D> {
             bytes -= part as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// Holds back what more follows of, as TCP does.
+    #[derive(Default)]
+    struct Holding {
+        held: Vec<u8>,
+        sent: Vec<u8>,
+    }
+
+    impl Duplex for Holding {
+        fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+            parts.iter().for_each(|part| self.held.extend_from_slice(part));
+            Ok(parts.iter().map(|part| part.len()).sum())
+        }
+
+        fn is_closed_by_peer(&self) -> bool {
+            false
+        }
+
+        fn wait_readable(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Holding {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    impl Write for Holding {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.sent.append(&mut self.held);
+            self.sent.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_an_answer_whose_body_follows_is_held_back() {
+        for (body, is_held) in [(0, false), (1, true)] {
+            let mut duplex = Holding::default();
+            Connection::new(&mut duplex).reply_corked(&Reply::BlobList, body).unwrap();
+            assert_eq!((duplex.sent.is_empty(), duplex.held.is_empty()), (is_held, !is_held), "{body}");
+        }
     }
 }
