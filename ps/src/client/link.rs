@@ -205,15 +205,22 @@ impl Link {
     /// Reads an answer, and passes over those that say that it is still to come; a fault is an error here.
     pub(crate) fn answer(&mut self) -> Result<(Reply, u64), LinkError> {
         loop {
-            match Reply::read(&mut self.channel, &mut self.scratch)? {
-                (Reply::Waiting, _) => {}
-                // The question, not what it asks for, was refused: it is asked again over another connection.
-                (Reply::Fault(fault @ ShardFault::Garbled { .. }), _) => {
-                    return Err(LinkError::Broken(io::Error::new(io::ErrorKind::InvalidData, fault)));
-                }
-                (Reply::Fault(fault), _) => return Err(LinkError::Fault(fault)),
-                reply => return Ok(reply),
+            if let Some(reply) = self.answer_or_sign()? {
+                return Ok(reply);
             }
+        }
+    }
+
+    /// The same; `None` if the shard says that the answer is still to come.
+    pub(super) fn answer_or_sign(&mut self) -> Result<Option<(Reply, u64)>, LinkError> {
+        match Reply::read(&mut self.channel, &mut self.scratch)? {
+            (Reply::Waiting, _) => Ok(None),
+            // The question, not what it asks for, was refused: it is asked again over another connection.
+            (Reply::Fault(fault @ ShardFault::Garbled { .. }), _) => {
+                Err(LinkError::Broken(io::Error::new(io::ErrorKind::InvalidData, fault)))
+            }
+            (Reply::Fault(fault), _) => Err(LinkError::Fault(fault)),
+            reply => Ok(Some(reply)),
         }
     }
 

@@ -151,6 +151,8 @@ impl ShardSet {
                 };
                 waiting = true;
                 match step {
+                    // It waits for a version, and says so: that nobody answers elsewhere counts all the same.
+                    Ok(PullState::Requested) => {}
                     Ok(next) => {
                         *part = next;
                         retry.progress();
@@ -212,9 +214,11 @@ impl ShardSet {
             codec => self.chunked(index).bytes_from(codec, 0),
         };
         let (link, _) = self.link(index)?;
-        // The version may take as long as the slowest worker; a shard that waits for it says so.
+        // The version may take as long as the slowest worker; a shard that waits for it says so. It is the turn of the others then: what
+        // they send must be taken before they count this client among those that vanished.
         link.set_read_timeout(Some(silence))?;
-        match link.answer()? {
+        let Some(answer) = link.answer_or_sign()? else { return Ok(PullState::Requested) };
+        match answer {
             (Reply::Pulled { version, pushes, waited_us }, body) if body == expected => {
                 Ok(PullState::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
             }
@@ -303,4 +307,88 @@ impl ShardSet {
 
 fn garbled(fault: CodecFault) -> LinkError {
     LinkError::Protocol(WireError::Unexpected(fault.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+        time::Duration,
+    };
+
+    use syncline_rpc::{
+        Token,
+        hello::{self, Role},
+    };
+    use syncline_scheduler::ids::{Generation, Incarnation, RunId};
+
+    use super::*;
+    use crate::{
+        client::{CancelToken, ClientOptions},
+        transport::{Transport, TransportChoice},
+        wire::SessionKey,
+    };
+
+    /// More than the buffers of both ends hold of one shard's half.
+    const ELEMENTS: u64 = 16 << 20;
+
+    /// Accepts one client of a shard, and takes its question.
+    fn asked(listener: &TcpListener, token: &Token) -> TcpStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        hello::receive_blocking(&mut stream, token, &[Role::Tensor], None).unwrap();
+        // One that hangs fails the test.
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+        let question = Request::read(&mut stream, &mut Vec::new()).unwrap();
+        assert!(matches!(question, Some((Request::Pull { .. }, _))), "{question:?}");
+        stream
+    }
+
+    fn answer(stream: &mut TcpStream) -> std::io::Result<()> {
+        let (mut out, body) = (Vec::new(), ELEMENTS / 2 * 4);
+        Reply::Pulled { version: 1, pushes: 1, waited_us: 0 }.encode(body, &mut out);
+        stream.write_all(&out)?;
+        stream.write_all(&vec![0; body as usize])?;
+        Reply::PullEnd { round_version: 1 }.encode(0, &mut out);
+        stream.write_all(&out)
+    }
+
+    #[test]
+    fn what_one_shard_sends_is_taken_while_another_one_waits_for_the_version() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let (token, is_sent) = (Token::generate(), AtomicBool::new(false));
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        let session = SessionKey { run, incarnation: Incarnation(1) };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = asked(&listeners[0], &token);
+                let sent = answer(&mut stream);
+                is_sent.store(true, Ordering::SeqCst);
+                sent.unwrap();
+                let _ = stream.read(&mut [0]);
+            });
+            scope.spawn(|| {
+                let (mut stream, mut out) = (asked(&listeners[1], &token), Vec::new());
+                Reply::Waiting.encode(0, &mut out);
+                while !is_sent.load(Ordering::SeqCst) {
+                    stream.write_all(&out).unwrap();
+                    thread::yield_now();
+                }
+                answer(&mut stream).unwrap();
+                let _ = stream.read(&mut [0]);
+            });
+            let transport = TransportChoice::Only(Transport::Tcp);
+            let options = ClientOptions { transport, ..ClientOptions::default() };
+            let (addresses, cancel_token) = (addresses.as_slice().into(), CancelToken::default());
+            let connected =
+                ShardSet::connect_with(&addresses, token.clone(), session, ELEMENTS, options, cancel_token);
+            let mut worker = connected.unwrap();
+            let pulled = worker.pull(ReadCondition::version(1), &mut vec![1.0; ELEMENTS as usize]).unwrap();
+            drop(worker);
+            assert_eq!(pulled.version, 1);
+        });
+    }
 }
