@@ -185,6 +185,14 @@ pub enum PsError {
         /// Position of the shard that kept it.
         saved: ShardPosition,
     },
+    /// The shard does not start: who followed could serve as if it never had, with what it had then.
+    #[error("[E632] the role that this process had cannot be read from {path}: {cause}")]
+    RoleUnreadable {
+        /// The file in the state directory.
+        path: String,
+        /// What the system said, or that it is damaged.
+        cause: String,
+    },
     /// It was asked for by name, so that nothing else is tried.
     #[error("[E436] shard {address} cannot be reached by {wanted}: {cause}")]
     NoTransport {
@@ -243,6 +251,7 @@ impl PsError {
             Self::SavedByOtherShard { .. } => "E427",
             Self::NotSavedYet { .. } => "E428",
             Self::NoTransport { .. } => "E436",
+            Self::RoleUnreadable { .. } => "E632",
         }
     }
 
@@ -322,6 +331,9 @@ impl PsError {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"
             }
             Self::SavedByOtherShard { here, path, saved } => return Some(folder_hint(*here, path, *saved)),
+            Self::RoleUnreadable { .. } => {
+                "correct what the system names; if the file is lost, remove it once the other process of the shard serves, or if there is none"
+            }
             Self::NoTransport { .. } => {
                 "start the worker with --transport auto, or on the shard's machine as the shard's user"
             }

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_blob_that_is_damaged_where_it_lies_is_not_read_from_there() {
-        let two = Two::new(|second| second.role = RoleKeeper::open(&second.state_dir, 1));
+        let two = Two::new(|second| second.role = RoleKeeper::open(&second.state_dir, 1).unwrap());
         let hash = blake3::hash(b"whole");
         let path = two.second.blobs.path(hash.as_bytes());
         let addresses = [two.address.clone()];

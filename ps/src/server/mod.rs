@@ -149,7 +149,7 @@ impl Server {
             .map_err(io("cannot start the control runtime".into()))?;
         let local = LocalSocket::bind();
         let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
-        let shared = Arc::new(Shared::new(&options, blobs, saves, local_path));
+        let shared = Arc::new(Shared::new(&options, blobs, saves, local_path)?);
         let control = runtime.handle();
         let listener = Arc::new(listener);
         let start_threads = || start_threads(&shared, control, listener.clone(), local);

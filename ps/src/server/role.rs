@@ -25,7 +25,10 @@ use super::{
     Shared,
     role_file::{Role, RoleFile},
 };
-use crate::shard::{Term, lock};
+use crate::{
+    PsError,
+    shard::{Term, lock},
+};
 
 /// A standby that failed is tried again after this time, doubled with each failure in a row.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -73,9 +76,9 @@ pub(super) struct State {
 }
 
 impl RoleKeeper {
-    pub(super) fn open(state_dir: &Path, replicas: u32) -> Self {
+    pub(super) fn open(state_dir: &Path, replicas: u32) -> Result<Self, PsError> {
         let file = RoleFile::in_dir(state_dir);
-        let kept = file.read();
+        let kept = file.read()?;
         let before =
             kept.unwrap_or_else(|| Role { follows: false, identity: rand::random(), served_term: 0 });
         let state = State {
@@ -92,7 +95,7 @@ impl RoleKeeper {
             failed_at: None,
         };
         let (changing, following, urgent) = Default::default();
-        Self { replicas, file, changing, following, state: Mutex::new(state), urgent }
+        Ok(Self { replicas, file, changing, following, state: Mutex::new(state), urgent })
     }
 
     /// Whether this process answers those who ask for jobs.
@@ -251,7 +254,7 @@ mod tests {
     }
 
     fn keeper_with_role(dir: &tempfile::TempDir, replicas: u32, role: ReplicaRole) -> RoleKeeper {
-        let keeper = RoleKeeper::open(dir.path(), replicas);
+        let keeper = RoleKeeper::open(dir.path(), replicas).unwrap();
         lock(&keeper.state).role = Some(role);
         keeper.keep_role();
         keeper
@@ -277,11 +280,29 @@ mod tests {
     #[test]
     fn a_role_that_could_not_be_written_is_written_by_a_later_try() {
         let dir = tempfile::tempdir().unwrap();
+        let keeper = RoleKeeper::open(dir.path(), 1).unwrap();
+        lock(&keeper.state).role = Some(ReplicaRole::Primary { term: 3 });
         // A folder in the place of the file: no rename succeeds, as on a disk that is full.
         fs::create_dir(dir.path().join(ROLE_FILE)).unwrap();
-        let keeper = keeper_with_role(&dir, 1, ReplicaRole::Primary { term: 3 });
+        keeper.keep_role();
         fs::remove_dir(dir.path().join(ROLE_FILE)).unwrap();
         keeper.keep_role();
         assert!(role_file(&dir).starts_with("primary "));
+    }
+    #[test]
+    fn a_role_that_cannot_be_read_is_not_taken_for_one_that_was_never_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(ROLE_FILE);
+        let refused = || RoleKeeper::open(dir.path(), 2).err().map(|error| error.code());
+        // Where a folder stands in place of the file, reading fails as on a disk that does not answer.
+        fs::create_dir(&path).unwrap();
+        assert_eq!(refused(), Some("E632"));
+        fs::remove_dir(&path).unwrap();
+        for damaged in ["", "stan", "standby 7"] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(refused(), Some("E632"), "{damaged}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert_eq!(refused(), None);
     }
 }

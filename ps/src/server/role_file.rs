@@ -4,14 +4,14 @@
 //! alone.
 
 use std::{
-    fmt, fs,
+    fmt, fs, io,
     path::{Path, PathBuf},
 };
 
 use syncline_rpc::ShardFault;
 
 use super::blobs::{PendingFile, UNFINISHED};
-use crate::shard::Term;
+use crate::{PsError, shard::Term};
 
 /// Its name in the state directory.
 pub(super) const ROLE_FILE: &str = "role";
@@ -59,9 +59,18 @@ impl RoleFile {
         Self(state_dir.join(ROLE_FILE))
     }
 
-    /// What it says, if it is there and says something.
-    pub(super) fn read(&self) -> Option<Role> {
-        Role::parse(&fs::read_to_string(&self.0).ok()?)
+    /// What it says; `None` if there is none yet. One that cannot be read is an error: without it a process that followed would count as
+    /// one that never did.
+    pub(super) fn read(&self) -> Result<Option<Role>, PsError> {
+        let cause = match fs::read_to_string(&self.0) {
+            Ok(text) => match Role::parse(&text) {
+                Some(role) => return Ok(Some(role)),
+                None => "it is damaged".to_owned(),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => error.to_string(),
+        };
+        Err(PsError::RoleUnreadable { path: self.0.display().to_string(), cause })
     }
 
     pub(super) fn write(&self, role: Role) -> Result<(), ShardFault> {

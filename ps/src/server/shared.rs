@@ -66,14 +66,14 @@ impl Shared {
         blobs: BlobStore,
         saves: Saves,
         local_socket: Option<String>,
-    ) -> Self {
+    ) -> Result<Self, PsError> {
         // Without an engine nobody could give it a role.
         let replicas = if options.engine.is_some() { options.replicas } else { 1 };
-        Self {
+        Ok(Self {
             here: ShardPosition { index: options.index, count: options.count },
             jobs: JobTable::default(),
             followed: FollowedJobs::default(),
-            role: RoleKeeper::open(&options.state_dir, replicas),
+            role: RoleKeeper::open(&options.state_dir, replicas)?,
             blobs,
             mirroring: AtomicBool::new(false),
             blob_checks: BlobChecks::default(),
@@ -93,7 +93,7 @@ impl Shared {
             local_socket,
             refusals: Refusals::default(),
             norm_intake: RwLock::default(),
-        }
+        })
     }
 
     /// Of a shard with two processes that hears of no engine.
@@ -112,7 +112,7 @@ impl Shared {
         };
         let blobs = BlobStore::open(state_dir.join("blobs")).unwrap();
         let saves = Saves::open(state_dir.join("jobs")).unwrap();
-        let shared = Self::new(&options, blobs, saves, None);
+        let shared = Self::new(&options, blobs, saves, None).unwrap();
         shared.begun.get_or_init(|| ());
         Arc::new(shared)
     }
