@@ -272,7 +272,7 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     // One that another shard could not keep is not written here, either: its copy would lie in memory until the next one.
     let served = shared.jobs.find(run).ok();
     let of_job = [served, shared.followed.find(run)];
-    of_job.iter().flatten().for_each(|shard| shard.drop_checkpoint_if(is_given_up));
+    of_job.iter().flatten().for_each(|shard| shard.give_checkpoints_up(numbers, through));
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

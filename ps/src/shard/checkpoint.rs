@@ -54,7 +54,7 @@ pub struct CheckpointCopy {
 /// The copies of one job.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    /// The newest number that was ever pinned: a late order for it, or an older one, changes nothing.
+    /// The newest number that was ever pinned, or given up: a late order for it, or an older one, changes nothing.
     pub newest: Option<u64>,
     pub pinned: Option<(u64, Arc<CheckpointCopy>)>,
 }
@@ -149,9 +149,13 @@ impl JobShard {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
     }
 
-    /// The same for whichever is pinned, if it is given up.
-    pub fn drop_checkpoint_if(&self, is_given_up: impl Fn(u64) -> bool) {
-        lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| is_given_up(*pinned));
+    /// Checkpoints up to number `through` that are not among `numbers` are given up: the copy of one may go, and an order to pin one that
+    /// comes late changes nothing. A standby may yet have to pin those of `numbers`: it hears of them by another way.
+    pub fn give_checkpoints_up(&self, numbers: &[u64], through: u64) {
+        let is_given_up = |number: &u64| *number <= through && !numbers.contains(number);
+        let checkpoints = &mut lock(&self.state).checkpoints;
+        checkpoints.pinned.take_if(|(pinned, _)| is_given_up(pinned));
+        checkpoints.newest = checkpoints.newest.max((0..=through).rev().find(is_given_up));
     }
 
     /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order are an error.

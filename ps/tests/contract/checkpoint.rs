@@ -225,6 +225,20 @@ fn a_late_order_to_write_brings_nothing_back_when_all_was_removed() {
 }
 
 #[test]
+fn a_late_order_to_pin_what_was_given_up_holds_no_copy() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    keep_as(&rig, 1);
+    rig.keep_checkpoints(0, &[1], 2).unwrap();
+    rig.pin_checkpoint(0, 2).unwrap();
+    assert!(matches!(rig.write_checkpoint(0, 2), Err(ShardFault::NoCheckpoint { number: 2, .. })));
+    // One that is to stay may still have to be pinned.
+    rig.keep_checkpoints(0, &[1, 3], 3).unwrap();
+    rig.pin_checkpoint(0, 3).unwrap();
+    rig.write_checkpoint(0, 3).unwrap();
+}
+
+#[test]
 fn a_file_of_another_number_is_not_taken() {
     let rig = Rig::start(2);
     let initial = opened(&rig);
