@@ -131,7 +131,7 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     link.set_read_timeout(Some(COPY_LIMIT))?;
     acknowledged(&mut link)?;
     link.set_read_timeout(Some(SILENCE_LIMIT))?;
-    let mut told = Told { job, peer, link, awaited: 0 };
+    let mut told = Told::over(link, job, peer)?;
     let mut in_step = false;
     loop {
         if !in_step && job.set_standby_in_step(term) {
@@ -160,7 +160,12 @@ struct Told<'a> {
     awaited: usize,
 }
 
-impl Told<'_> {
+impl<'a> Told<'a> {
+    fn over(link: Link, job: &'a JobShard, peer: &'a ShardPeer) -> io::Result<Self> {
+        link.socket().keep_while_nothing_is_taken()?;
+        Ok(Self { job, peer, link, awaited: 0 })
+    }
+
     fn tell(&mut self, entries: &[Entry]) -> Result<(), LinkError> {
         for entry in entries {
             entry.write(self)?;
@@ -236,9 +241,7 @@ fn acknowledged(link: &mut Link) -> Result<u64, LinkError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::TcpListener, os::unix::net::UnixStream, sync::atomic::Ordering, thread::ScopedJoinHandle,
-    };
+    use std::{io::Read, net::TcpListener, sync::atomic::Ordering, thread::ScopedJoinHandle};
 
     use syncline_rpc::{ReplicaRole, ShardHello};
     use syncline_scheduler::{
@@ -257,7 +260,7 @@ mod tests {
     };
     use crate::{
         shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, lock, read_op},
-        transport::Socket,
+        transport::{Socket, connect_tcp},
         waiting::until,
     };
 
@@ -275,30 +278,32 @@ mod tests {
         job
     }
 
-    #[test]
-    fn a_standby_that_takes_nothing_while_it_works_is_waited_for() {
+    /// Tells of so many pushes of one chunk each, of so many elements, a standby that first `works`, takes nothing meanwhile, and then has
+    /// what it was told before.
+    fn tell_who_works(
+        (socket, mut standby): (Socket, impl Read + Write + Send),
+        (pushes, elements): (u64, u32),
+        works: impl FnOnce(&mut dyn FnMut(Reply)) + Send,
+    ) -> Result<(), LinkError> {
         let (job, worker) = (followed(), Incarnation(1));
         job.complete(worker, 1, &skipped()).unwrap();
-        let ends = (1..=1_024).map(|seq| StandbyOp::Complete { worker, seq, header: skipped() }.entry());
+        let ends = (1..=pushes).map(|seq| StandbyOp::Complete { worker, seq, header: skipped() }.entry());
         let chunk = |index| {
-            let (header, elements) = (skipped(), 4_096);
-            let op = StandbyOp::Chunk { worker, seq: 1, index, header, elements, share: 1.0 };
+            let op = StandbyOp::Chunk { worker, seq: 1, index, header: skipped(), elements, share: 1.0 };
             Entry { op, numbers: vec![0.0; elements as usize].into() }
         };
         let entries: Vec<Entry> = ends.zip(0..).flat_map(|(end, index)| [end, chunk(index)]).collect();
-        let (socket, mut standby) = Socket::with_peer();
-        socket.raw().set_send_buffer_size(128 << 10).unwrap();
         socket.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
         let peer = ShardPeer { term: TERM, address: String::new() };
-        let mut told = Told { job: &job, peer: &peer, link: Link::over(socket), awaited: 0 };
+        let mut told = Told::over(Link::over(socket), &job, &peer)?;
         thread::scope(|scope| {
             scope.spawn(|| {
                 let (mut out, mut scratch, mut numbers) = (Vec::new(), Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
-                let mut answer = |standby: &mut UnixStream, reply: Reply| {
+                let mut answer = |standby: &mut dyn Write, reply: Reply| {
                     reply.encode(0, &mut out);
                     let _ = standby.write_all(&out);
                 };
-                answer(&mut standby, Reply::Waiting);
+                works(&mut |reply| answer(&mut standby, reply));
                 answer(&mut standby, Reply::Replicated { number: 2 });
                 // It reads on when that is heard, which is when nothing more can be written.
                 if job.confirm(|| true) {
@@ -312,8 +317,36 @@ mod tests {
             });
             let outcome = told.tell(&entries);
             job.stop_standby();
-            assert!(outcome.is_ok(), "{outcome:?}");
+            outcome
+        })
+    }
+
+    #[test]
+    fn a_standby_that_takes_nothing_while_it_works_is_waited_for() {
+        let ends = Socket::with_peer();
+        ends.0.raw().set_send_buffer_size(128 << 10).unwrap();
+        let outcome = tell_who_works(ends, (1_024, 4_096), |answer| answer(Reply::Waiting));
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+
+    /// Over real TCP: the system counts who takes nothing among those that vanished.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_standby_that_takes_nothing_for_longer_than_one_may_have_vanished_is_waited_for() {
+        let vanished_timeout = Duration::from_millis(100);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let socket = connect_tcp(&address, Duration::from_secs(60), &|_| {}).unwrap();
+        let (standby, _) = listener.accept().unwrap();
+        socket.raw().set_tcp_user_timeout(Some(vanished_timeout)).unwrap();
+        // More than the buffers of both ends hold.
+        let outcome = tell_who_works((socket, standby), (128, CHUNK_ELEMENTS as u32), |answer| {
+            for _ in 0..20 {
+                answer(Reply::Waiting);
+                thread::sleep(vanished_timeout);
+            }
         });
+        assert!(outcome.is_ok(), "{outcome:?}");
     }
 
     #[test]

@@ -56,8 +56,16 @@ fn set_keepalive(socket: &socket2::Socket) -> io::Result<()> {
         .with_interval(VANISHED_TIMEOUT / 4)
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
+    set_vanished_timeout(socket, Some(VANISHED_TIMEOUT))
+}
+
+/// How long something may be on its way to the other end; `None`: as long as the system has it, and for ever to one that takes nothing and
+/// answers probes.
+pub(super) fn set_vanished_timeout(socket: &socket2::Socket, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(VANISHED_TIMEOUT))?;
+    socket.set_tcp_user_timeout(limit)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = (socket, limit);
     Ok(())
 }
 
