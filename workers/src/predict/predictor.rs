@@ -73,7 +73,8 @@ impl Predictor {
         let form = Form {
             like: options.columns_of.as_ref(),
             passes_over_label: !options.is_labeled,
-            is_other: options.data.source != job.train.data.source,
+            // What lies at the paths of the job may be new. Only its own files are named with what they held.
+            is_other: options.data.digest.is_none() || options.data.digest != job.train.data.digest,
             given: options.given.as_deref(),
             has_classes: model.classes.is_some() || !job.train.data.class_names.is_empty(),
             ..Form::default()

@@ -225,7 +225,7 @@ fn floats_that_the_model_looks_up_are_rows_of_its_table() {
         &spec,
         &wanted,
         "E488",
-        "row 2, column 1 (`city`): -1 is not in the table of the model's input x",
+        "row 2, column 1: -1 is not in the table of the model's input x",
     );
     // As they are then, the model does not get them.
     assert!(Dataset::open(&spec.with(|d| d.scale = 0.5), &wanted).is_ok());
