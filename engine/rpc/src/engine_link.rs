@@ -38,7 +38,7 @@ impl<C> Clone for EngineLink<C> {
     }
 }
 
-impl<C: Clone> EngineLink<C> {
+impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
     /// Does not connect yet. `open` makes a client of a connection.
     pub fn new<Req, Resp>(
         addresses: EngineAddresses,
@@ -49,7 +49,6 @@ impl<C: Clone> EngineLink<C> {
     where
         Req: Serialize + Send + 'static,
         Resp: DeserializeOwned + Send + 'static,
-        C: Send + 'static,
     {
         Self::limited(None, addresses, role, token, open)
     }
@@ -65,7 +64,6 @@ impl<C: Clone> EngineLink<C> {
     where
         Req: Serialize + Send + 'static,
         Resp: DeserializeOwned + Send + 'static,
-        C: Send + 'static,
     {
         let several = addresses.count() > 1;
         let dialer = Arc::new(Dialer::new(addresses, move |address: String| {
@@ -93,7 +91,7 @@ impl<C: Clone> EngineLink<C> {
         if self.addresses().count() < 2 || !self.may_leave() {
             return;
         }
-        self.link.discard_current().await;
+        self.link.discard_current();
     }
 
     fn may_leave(&self) -> bool {
@@ -164,7 +162,7 @@ impl<C: Clone> EngineLink<C> {
         };
         // With one engine alone the connection stays: it will lead again.
         if follows || self.addresses().count() > 1 {
-            self.link.discard(number).await;
+            self.link.discard(number);
         }
         answer
     }

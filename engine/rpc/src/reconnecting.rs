@@ -2,28 +2,32 @@
 
 use std::{
     future::Future,
-    pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
 use tarpc::client::RpcError;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
 
-type Dial<C> = dyn Fn(usize) -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>> + Send + Sync;
+type Dial<C> = dyn Fn(usize) -> BoxFuture<'static, Result<C, HelloError>> + Send + Sync;
+/// A connection on its way. Whoever waits for it drives it: a call that nobody polls for a while, as in an arm of a `select!`, holds up
+/// no other.
+type Dialing<C> = Shared<BoxFuture<'static, Result<Arc<Connection<C>>, Arc<HelloError>>>>;
 
 /// Holds at most one live client; cheap to clone. Calls that may be repeated go through [`Reconnecting::call`].
 pub struct Reconnecting<C> {
     dial: Arc<Dial<C>>,
     current: Arc<Mutex<Current<C>>>,
-    /// Connections that could not be opened. Changed under the lock of `current`.
-    failures: Arc<AtomicU64>,
     /// Calls in a row that were not answered in time.
     unanswered: Arc<AtomicU32>,
     /// After this many such calls the connection counts as lost: its other end may have vanished.
@@ -35,9 +39,13 @@ pub struct Reconnecting<C> {
 /// The connection and its number, counted from the first: a call that failed on an old one does not close the present one.
 struct Current<C> {
     number: usize,
-    connection: Option<Arc<Connection<C>>>,
-    /// Why the last one that could not be opened was not.
-    failure: Option<HelloError>,
+    state: State<C>,
+}
+
+enum State<C> {
+    Closed,
+    Dialing(Dialing<C>),
+    Open(Arc<Connection<C>>),
 }
 
 struct Connection<C> {
@@ -52,11 +60,10 @@ const MAX_UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        let Self { dial, current, failures, unanswered, max_unanswered, open_calls } = self;
+        let Self { dial, current, unanswered, max_unanswered, open_calls } = self;
         Self {
             dial: dial.clone(),
             current: current.clone(),
-            failures: failures.clone(),
             unanswered: unanswered.clone(),
             max_unanswered: *max_unanswered,
             open_calls: open_calls.clone(),
@@ -106,7 +113,7 @@ impl CallError {
     }
 }
 
-impl<C: Clone> Reconnecting<C> {
+impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
     /// `dial` opens a connection and greets.
     pub fn new<F>(dial: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -121,9 +128,8 @@ impl<C: Clone> Reconnecting<C> {
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
         Self {
-            dial: Arc::new(move |number| Box::pin(dial(number))),
-            current: Arc::new(Mutex::new(Current { number: 0, connection: None, failure: None })),
-            failures: Arc::default(),
+            dial: Arc::new(move |number| dial(number).boxed()),
+            current: Arc::new(Mutex::new(Current { number: 0, state: State::Closed })),
             unanswered: Arc::default(),
             max_unanswered: MAX_UNANSWERED,
             open_calls: Arc::new(Semaphore::new(MAX_OPEN_CALLS)),
@@ -175,7 +181,7 @@ impl<C: Clone> Reconnecting<C> {
             Err(error) => {
                 let late = matches!(error, RpcError::DeadlineExceeded);
                 if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.max_unanswered {
-                    self.discard(number).await;
+                    self.discard(number);
                 }
                 // A shard may be at something long that holds up the rest, and would have to begin anew.
                 let is_silent = connection.answers.load(Ordering::Relaxed) == answers;
@@ -190,45 +196,55 @@ impl<C: Clone> Reconnecting<C> {
 
     /// Who waits while another one dials in vain fails with it: each would wait longer than the one before.
     async fn connected(&self) -> (usize, Result<Arc<Connection<C>>, HelloError>) {
-        let failures = self.failures.load(Ordering::Relaxed);
-        let mut current = self.current.lock().await;
-        let number = current.number;
-        if let Some(connection) = &current.connection {
-            return (number, Ok(connection.clone()));
-        }
-        if self.failures.load(Ordering::Relaxed) != failures
-            && let Some(failure) = &current.failure
-        {
-            return (number, Err(failure.again()));
-        }
-        let dialed = (self.dial)(number).await.map(|client| {
-            Arc::new(Connection { client, answers: AtomicU64::default(), given_up: CancellationToken::new() })
-        });
-        match &dialed {
-            Ok(connection) => current.connection = Some(connection.clone()),
-            Err(error) => {
-                current.number += 1;
-                current.failure = Some(error.again());
-                self.failures.fetch_add(1, Ordering::Relaxed);
+        let (number, dialing) = {
+            let mut current = self.current();
+            let number = current.number;
+            let dialing = match &current.state {
+                State::Open(connection) => return (number, Ok(connection.clone())),
+                // Where all who waited for it were dropped, the runtime that it began in may be gone.
+                State::Dialing(dialing) if dialing.strong_count() > Some(1) => dialing.clone(),
+                State::Dialing(_) | State::Closed => self.dialing(number),
+            };
+            current.state = State::Dialing(dialing.clone());
+            (number, dialing)
+        };
+        let dialed = dialing.await;
+        let mut current = self.current();
+        if current.number == number && matches!(current.state, State::Dialing(_)) {
+            match &dialed {
+                Ok(connection) => current.state = State::Open(connection.clone()),
+                Err(_) => *current = Current { number: number + 1, state: State::Closed },
             }
         }
-        (number, dialed)
+        (number, dialed.map_err(|error| error.again()))
+    }
+
+    fn dialing(&self, number: usize) -> Dialing<C> {
+        let open = |client| {
+            Arc::new(Connection { client, answers: AtomicU64::default(), given_up: CancellationToken::new() })
+        };
+        let dialed = (self.dial)(number).map(move |dialed| dialed.map(open).map_err(Arc::new));
+        dialed.boxed().shared()
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current<C>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops the present connection.
-    pub(super) async fn discard_current(&self) {
-        self.discard_if(|current| current.connection.is_some()).await;
+    pub(super) fn discard_current(&self) {
+        self.discard_if(|current| matches!(current.state, State::Open(_)));
     }
 
     /// Drops connection `number`, unless another has replaced it.
-    pub(super) async fn discard(&self, number: usize) {
-        self.discard_if(|current| current.number == number).await;
+    pub(super) fn discard(&self, number: usize) {
+        self.discard_if(|current| current.number == number);
     }
 
-    async fn discard_if(&self, wanted: impl FnOnce(&Current<C>) -> bool) {
-        let mut current = self.current.lock().await;
+    fn discard_if(&self, wanted: impl FnOnce(&Current<C>) -> bool) {
+        let mut current = self.current();
         if wanted(&current) {
-            *current = Current { number: current.number + 1, connection: None, failure: None };
+            *current = Current { number: current.number + 1, state: State::Closed };
             self.unanswered.store(0, Ordering::Relaxed);
         }
     }
@@ -250,8 +266,6 @@ pub fn within(limit: Duration) -> tarpc::context::Context {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-
     use super::*;
 
     async fn same(number: usize) -> Result<usize, RpcError> {
@@ -262,9 +276,9 @@ mod tests {
     async fn who_gives_up_an_old_connection_leaves_the_present_one() {
         let link = Reconnecting::numbered(|number| async move { Ok(number) });
         assert_eq!(link.call(same).await.unwrap(), 0);
-        link.discard(0).await;
+        link.discard(0);
         assert_eq!(link.call(same).await.unwrap(), 1);
-        link.discard(0).await;
+        link.discard(0);
         assert_eq!(link.call(same).await.unwrap(), 1);
     }
 
@@ -300,7 +314,7 @@ mod tests {
         let (answer, gate) = tokio::sync::oneshot::channel();
         let mut waits = std::pin::pin!(link.call(async |number| Ok((number, gate.await.unwrap()))));
         assert!(futures::poll!(waits.as_mut()).is_pending());
-        link.discard(0).await;
+        link.discard(0);
         assert_eq!(link.call(same).await.unwrap(), 1);
         answer.send("done").unwrap();
         assert_eq!(waits.await.unwrap(), (0, "done"));
@@ -339,15 +353,52 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_while_another_call_dials_in_vain_fails_with_it_and_dials_the_next_time() {
-        let link = Reconnecting::numbered(|number| async move {
-            tokio::task::yield_now().await;
-            if number == 0 { Err(std::io::Error::other("away").into()) } else { Ok(number) }
+        let gate = Arc::new(Semaphore::new(0));
+        let tried = gate.clone();
+        let link = Reconnecting::numbered(move |number| {
+            let gate = tried.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                if number == 0 { Err(std::io::Error::other("away").into()) } else { Ok(number) }
+            }
         });
-        let calls = futures::future::join_all((0..3).map(|_| link.call(same))).await;
-        for error in calls.into_iter().map(Result::unwrap_err) {
+        let mut calls = std::pin::pin!(futures::future::join_all((0..3).map(|_| link.call(same))));
+        assert!(futures::poll!(calls.as_mut()).is_pending());
+        gate.add_permits(2);
+        for error in calls.await.into_iter().map(Result::unwrap_err) {
             assert!(matches!(&error, CallError::Hello(HelloError::Io(cause)) if cause.to_string() == "away"));
         }
         assert_eq!(link.call(same).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_nobody_polls_while_it_dials_holds_up_no_other() {
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let link = Reconnecting::numbered(move |number| {
+            let gate = opened.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(number)
+            }
+        });
+        let mut paused = std::pin::pin!(link.call(same));
+        assert!(futures::poll!(paused.as_mut()).is_pending());
+        link.discard_current();
+        let mut other = std::pin::pin!(link.call(same));
+        assert!(futures::poll!(other.as_mut()).is_pending());
+        gate.add_permits(1);
+        assert_eq!(other.await.unwrap(), 0);
+        assert_eq!(paused.await.unwrap(), 0, "one connection for both");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_dropped_while_it_dialed_leaves_nothing_to_wait_for() {
+        let link = Reconnecting::numbered(|number| async move { Ok(number) });
+        let never = Reconnecting::<usize>::numbered(|_| std::future::pending());
+        let stale = never.dialing(0);
+        link.current().state = State::Dialing(stale);
+        assert_eq!(link.call(same).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -221,12 +221,7 @@ fn floats_that_the_model_looks_up_are_rows_of_its_table() {
     let spec = csv_spec(&path, 1, 0);
     assert!(Dataset::open(&spec, &wanted).is_ok(), "none is looked up");
     wanted.inputs[0].rows = vec![Some(4), None];
-    refused(
-        &spec,
-        &wanted,
-        "E488",
-        "row 2, column 1: -1 is not in the table of the model's input x",
-    );
+    refused(&spec, &wanted, "E488", "row 2, column 1: -1 is not in the table of the model's input x");
     // As they are then, the model does not get them.
     assert!(Dataset::open(&spec.with(|d| d.scale = 0.5), &wanted).is_ok());
 }
