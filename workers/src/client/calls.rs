@@ -32,7 +32,7 @@ pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rounded up: nothing is removed that is to be spared.
 fn whole_seconds(age: Duration) -> u64 {
-    age.as_secs() + u64::from(age.subsec_nanos() > 0)
+    age.as_secs().saturating_add(u64::from(age.subsec_nanos() > 0))
 }
 
 impl Client {
@@ -362,5 +362,18 @@ impl Client {
             },
         )
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_rounded_up_however_large_it_is() {
+        for (age, seconds) in [(Duration::ZERO, 0), (Duration::from_millis(1), 1), (Duration::MAX, u64::MAX)]
+        {
+            assert_eq!(whole_seconds(age), seconds);
+        }
     }
 }

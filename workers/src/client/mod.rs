@@ -20,7 +20,10 @@ mod waiting;
 mod weights;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -77,10 +80,16 @@ impl Client {
         }
     }
 
-    /// Sets for how long calls that fail are repeated.
+    /// Sets for how long calls that fail are repeated. What waits for a job, as `wait` and `get` do, is never given up before five minutes.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// A client of somebody whom the engine has let in a moment ago.
+    pub(crate) fn known_there(self) -> Self {
+        self.has_met.store(true, Ordering::Relaxed);
+        self
     }
 
     /// A client for a program that only looks on, and asks again by itself: no engine is waited for longer than `limit`, and what fails

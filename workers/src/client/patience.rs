@@ -32,6 +32,11 @@ impl Patience {
         Self { engine: limit, redis: limit }
     }
 
+    /// As long as either says.
+    pub(super) fn or_longer(self, other: Self) -> Self {
+        Self { engine: self.engine.max(other.engine), redis: self.redis.max(other.redis) }
+    }
+
     /// How long a call is repeated that fails so; `None` if it is not repeated.
     pub(super) fn limit(self, error: &ClientError, has_met: bool) -> Option<Duration> {
         match error {

@@ -10,8 +10,8 @@ use super::{
     calls::{CALL_TIMEOUT, POLL_TIMEOUT},
 };
 
-/// How long a job is waited for that nobody can be asked about: it may go on all the same.
-pub(super) const WAIT: Patience = Patience::all(Duration::from_secs(300));
+/// How long at least a job is waited for that nobody can be asked about: it may go on all the same.
+const WAIT: Patience = Patience::all(Duration::from_secs(300));
 /// Pause between two polls of a job that is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -24,12 +24,17 @@ fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl 
 }
 
 impl Client {
+    /// For how long whoever waits for what a job gives asks on.
+    pub(super) fn to_wait(&self) -> Patience {
+        WAIT.or_longer(self.patience)
+    }
+
     /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands: once at the beginning, then
     /// whenever that has changed, the end included.
     ///
     /// # Errors
     /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there
-    /// is no such job, E143 if the engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
+    /// is no such job, E143 if the engine is of another release; E300 if no engine was reached for five minutes, or as long as its [patience](Self::with_patience) is if that is longer, E136 if none led.
     pub async fn wait(
         &self,
         job: &JobId,
@@ -37,7 +42,7 @@ impl Client {
     ) -> Result<JobView, ClientError> {
         let mut told = None;
         loop {
-            let view = JobView::read(&self.poll(job, WAIT).await?)?;
+            let view = JobView::read(&self.poll(job, self.to_wait()).await?)?;
             tell_change(&mut told, &view, &mut on_change);
             if view.job.is_settled() {
                 return ClientError::of_outcome(&view.job).map(|()| view);
@@ -77,9 +82,18 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::JobRecord;
+    use syncline_rpc::{EngineAddresses, JobRecord, Token};
 
     use super::*;
+
+    #[test]
+    fn who_waits_for_a_job_asks_on_for_five_minutes_at_least_and_longer_if_told_so() {
+        let client = Client::new("a:1".parse::<EngineAddresses>().unwrap(), Token::generate());
+        let limit_s =
+            |limit| client.clone().with_patience(Patience::all(Duration::from_secs(limit))).to_wait();
+        assert_eq!(limit_s(0), Patience::all(Duration::from_secs(300)));
+        assert_eq!(limit_s(7_200), Patience::all(Duration::from_secs(7_200)));
+    }
 
     fn view(samples: &str) -> JobView {
         let fields = [("id", "digits"), ("state", "damaged"), ("reason", samples)];

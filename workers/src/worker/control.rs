@@ -286,7 +286,8 @@ fn start_pool(
     if registry.is_empty() {
         return Ok(None);
     }
-    let client = Client::new(options.engine.clone(), options.token.clone());
+    // Its first call may come in an outage of the engine, days later.
+    let client = Client::new(options.engine.clone(), options.token.clone()).known_there();
     let around = CallEnvironment::new(store, client, Handle::current());
     let pool = Pool::start(registry, options.slots.max(1), around, given_up.clone());
     Ok(Some(pool?))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{GraphRun, TaskError, value::pause};
 use crate::{
-    client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
+    client::{Client, ClientError, calls::CALL_TIMEOUT},
     functions::TaskHandle,
 };
 
@@ -68,7 +68,7 @@ impl GraphRun {
 
 impl Client {
     async fn ended_tasks(&self, job: &JobId, asked: &[TaskIndex]) -> Result<Vec<TaskIndex>, ClientError> {
-        self.retry_for(WAIT, |c| {
+        self.retry_for(self.to_wait(), |c| {
             let (job, asked) = (job.clone(), asked.to_vec());
             async move { c.ended_tasks(within(CALL_TIMEOUT), job, asked).await }
         })

@@ -14,7 +14,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::{GraphRun, TaskError};
 use crate::{
-    client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
+    client::{Client, ClientError, calls::CALL_TIMEOUT},
     functions::{TaskHandle, ValueStore, decode},
 };
 
@@ -130,7 +130,7 @@ impl Client {
             if let Some(value) = self.value_now(job, task).await? {
                 return Ok(value);
             }
-            let view = self.task_within(WAIT, job, task).await?;
+            let view = self.task_within(self.to_wait(), job, task).await?;
             if view.state == TaskState::Done {
                 // It has ended between the two looks.
                 let value = self.value_now(job, task).await?;
@@ -147,7 +147,7 @@ impl Client {
     }
 
     async fn value_now(&self, job: &JobId, task: TaskIndex) -> Result<Option<Value>, ClientError> {
-        self.retry_for(WAIT, |c| {
+        self.retry_for(self.to_wait(), |c| {
             let job = job.clone();
             async move { c.value(within(CALL_TIMEOUT), job, task).await }
         })
