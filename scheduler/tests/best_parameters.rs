@@ -582,7 +582,7 @@ fn a_training_that_is_canceled_keeps_its_last_parameters_and_the_checkpoint_of_i
     let mut findings = Findings::new(&[1.0, 2.0]);
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     let effects =
-        world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+        world.give(Input::Cancel(Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 }));
     assert!(
         effects.iter().any(|effect| matches!(effect, Effect::CloseShards { weights: LastWeights::Keep, .. }))
     );

@@ -1,9 +1,11 @@
 //! Graphs that somebody cancels: what is told to whom, what still counts, and when the job is over.
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, Happening, Input, JobPhase, Phase, Refused, WorkerInfo},
+    core::{
+        Cancellation, Core, Effect, Happening, Input, JobPhase, Phase, Refused, TaskCancellation, WorkerInfo,
+    },
     fault_code::FaultCode,
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, JobRef},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, Order, Outcome, TaskClass, TaskIndex,
@@ -20,7 +22,7 @@ fn id() -> JobId {
 }
 
 fn cancel(core: &mut Core, now_us: u64, reason: &str, grace_ms: u64) -> Result<Vec<Effect>, Refused> {
-    core.handle(now_us, Input::Cancel(Cancellation { job: id(), reason: reason.into(), grace_ms }))
+    core.handle(now_us, Input::Cancel(Cancellation { job: id().into(), reason: reason.into(), grace_ms }))
 }
 
 /// A worker with three slots, and three tasks: 0 and 1 take nothing, 2 takes what 1 gives.
@@ -86,6 +88,30 @@ fn what_runs_is_told_to_stop_and_what_waits_for_it_is_over_at_once() {
     assert!(reason(&core, 2).ends_with(": too dear"), "{}", reason(&core, 2));
     let event = last_event(&mut core);
     assert!(matches!(&event, Happening::Canceling { reason, .. } if reason == "too dear"), "{event:?}");
+}
+
+#[test]
+fn a_cancellation_that_means_another_submission_changes_nothing() {
+    const NONCE: u32 = 1;
+    let mut core = core();
+    let job = |nonce| JobRef { id: id(), nonce: Some(nonce) };
+    let of_job = |nonce| Input::Cancel(Cancellation { job: job(nonce), reason: String::new(), grace_ms: 0 });
+    let of_task = |nonce| {
+        let (task, reason) = (TaskIndex(0), String::new());
+        Input::CancelTask(TaskCancellation { job: job(nonce), task, reason, grace_ms: 0 })
+    };
+    let replaced = Refused::Replaced { job: id() };
+    for cancellation in [of_job(NONCE + 1), of_task(NONCE + 1)] {
+        assert_eq!(core.handle(CANCELED_US, cancellation), Err(replaced.clone()));
+    }
+    assert_eq!(states(&core), [TaskState::Leased; 3]);
+    core.handle(CANCELED_US, of_job(NONCE)).unwrap();
+    assert_eq!(phase(&core), Phase::Canceled);
+    assert_eq!(
+        core.handle(CANCELED_US, of_job(NONCE + 1)),
+        Err(replaced),
+        "that this one is over says nothing"
+    );
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl World {
 }
 
 fn cancellation(task: u32, grace_ms: u64) -> TaskCancellation {
-    TaskCancellation { job: id(), task: TaskIndex(task), reason: "too slow".into(), grace_ms }
+    TaskCancellation { job: id().into(), task: TaskIndex(task), reason: "too slow".into(), grace_ms }
 }
 
 /// `r` to run, `c` recall, `s` stop, and which task.

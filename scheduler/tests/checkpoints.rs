@@ -365,7 +365,7 @@ fn a_job_goes_back_when_a_shard_refuses_an_order_and_fails_when_it_is_refused_ag
 fn no_barrier_is_next_of_a_job_that_is_over() {
     let mut world = World::new("elastic-bsp:8", 4, true);
     assert_ne!(world.plane.shell.summary["next_barrier"], "");
-    world.give(Input::Cancel(Cancellation { job: id(), reason: String::new(), grace_ms: 0 }));
+    world.give(Input::Cancel(Cancellation { job: id().into(), reason: String::new(), grace_ms: 0 }));
     assert!(world.job().phase().is_over());
     assert_eq!(world.plane.shell.summary["next_barrier"], "");
 }
@@ -499,7 +499,7 @@ fn what_is_needed_for_nothing_is_removed() {
     };
     let mut world = World::new("bsp", 2, true);
     world.rest();
-    let canceled = Cancellation { job: id(), reason: String::new(), grace_ms: 0 };
+    let canceled = Cancellation { job: id().into(), reason: String::new(), grace_ms: 0 };
     assert_eq!(removed(&world.give(Input::Cancel(canceled))), 0, "somebody may want it still");
     let mut forgetful = world.plane.core.clone();
     let forgotten: Vec<Effect> = forgetful.forget(&id()).into_iter().collect();

@@ -125,7 +125,8 @@ fn a_pause_behind_a_failure_ends_in_its_time_also_where_the_clock_was_set_back()
 fn what_was_told_to_stop_has_its_time_also_where_nobody_leads_for_a_while() {
     let mut core = graph(Work::Call(function()), Rules::default());
     join(&mut core);
-    let cancellation = Cancellation { job: id("graph"), reason: String::new(), grace_ms: LIMIT_US / 1_000 };
+    let cancellation =
+        Cancellation { job: id("graph").into(), reason: String::new(), grace_ms: LIMIT_US / 1_000 };
     let effects = core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
     let is_stop = |effect: &Effect| matches!(effect, Effect::Orders { orders, .. } if orders.iter().any(|o| matches!(o, Order::Stop(_))));
     assert!(effects.iter().any(is_stop), "{effects:?}");

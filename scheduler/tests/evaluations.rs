@@ -239,7 +239,7 @@ fn a_job_that_is_canceled_during_one_can_be_read_and_knows_of_it() {
     let mut world = World::of(spec("bsp", 2), 2);
     go_on(&mut world, evaluates);
     world.report(Incarnation(1), done);
-    world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+    world.give(Input::Cancel(Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 }));
     let mut stored = StoredJob::default();
     apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
     assert!(Job::load(&stored).unwrap() == *world.job("job"));

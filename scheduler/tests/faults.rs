@@ -23,7 +23,7 @@ use crate::{
 };
 
 fn cancel(job: &str) -> Cancellation {
-    Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
+    Cancellation { job: id(job).into(), reason: "enough".into(), grace_ms: 0 }
 }
 
 /// A job of `iterations`, and a snapshot.

@@ -134,7 +134,7 @@ fn the_next_job_gets_a_worker_that_prepares_itself_for_an_ended_one_only_when_th
             world.give(Input::Pause { job: id("job"), paused: true });
             world.report(first, done);
         } else {
-            let cancellation = Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 };
+            let cancellation = Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 };
             world.give(Input::Cancel(cancellation));
         }
         let first = if pauses { world.join(11, "first") } else { first };

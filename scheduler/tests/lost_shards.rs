@@ -191,7 +191,7 @@ fn who_gives_up_a_job_that_waits_for_its_shard_lets_the_next_one_have_the_worker
     world.submit(spec("next", "bsp"), 2);
     world.lose_shard();
     let again = world.join(2, "again");
-    world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+    world.give(Input::Cancel(Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 }));
     world.give(Input::Tick);
     assert_eq!(world.plane.core.job(&id("next")).unwrap().active().collect::<Vec<_>>(), [again]);
 }
@@ -512,7 +512,7 @@ fn last_weights_are_waited_for_while_they_may_lie_in_another_state_directory() {
         world.join(1, "1");
         world.submit(spec("job", "bsp"), 1);
         assert!(world.end_one_task());
-        world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+        world.give(Input::Cancel(Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 }));
         world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(state_dir)) });
         let (run, reason) = (world.job("job").run(), "job job is not open on this shard".to_owned());
         let fault = TaskFault { code: FaultCode::new("E402"), reason };

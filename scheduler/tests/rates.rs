@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::{Cancellation, Effect, Input, Iterated, Outcome, Work, significant},
-    ids::{Incarnation, Superstep},
+    ids::{Incarnation, JobId, Superstep},
     sim::{training, training_job},
     spec::{Decay, LearningRate, TrainSpec},
 };
@@ -134,7 +134,7 @@ fn the_loss_of_a_round_is_the_mean_over_all_workers_by_what_their_samples_weigh(
             .handle(
                 9,
                 Input::Cancel(Cancellation {
-                    job: "job".parse().unwrap(),
+                    job: "job".parse::<JobId>().unwrap().into(),
                     reason: String::new(),
                     grace_ms: 0,
                 }),

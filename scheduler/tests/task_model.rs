@@ -420,7 +420,7 @@ fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms
     if world.is_over(&id) {
         return;
     }
-    let cancellation = Cancellation { job: id.clone(), reason: "enough".into(), grace_ms };
+    let cancellation = Cancellation { job: id.clone().into(), reason: "enough".into(), grace_ms };
     world.handle(Input::Cancel(cancellation));
     let until_us = world.now_us + grace_ms * 1_000;
     while !world.is_over(&id) && world.now_us < until_us {
@@ -474,7 +474,8 @@ fn run_and_cancel_tasks(tasks: &[NewTask], seed: u64, slots: u32, grace_ms: u64)
             world.views(&id).iter().filter(|view| !view.state.is_final()).map(|view| view.task).collect();
         if !open.is_empty() && world.draw(15) == 0 {
             let task = open[world.draw(open.len() as u64) as usize];
-            let cancellation = TaskCancellation { job: id.clone(), task, reason: "enough".into(), grace_ms };
+            let cancellation =
+                TaskCancellation { job: id.clone().into(), task, reason: "enough".into(), grace_ms };
             world.handle(Input::CancelTask(cancellation));
         } else {
             world.step(60);

@@ -61,7 +61,7 @@ fn members(core: &Core, name: &str) -> Vec<u64> {
 }
 
 fn cancel(core: &mut Core, name: &str) {
-    let cancellation = Cancellation { job: id(name), reason: String::new(), grace_ms: 0 };
+    let cancellation = Cancellation { job: id(name).into(), reason: String::new(), grace_ms: 0 };
     core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
 }
 

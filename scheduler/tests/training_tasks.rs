@@ -25,7 +25,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn cancel(job: &str) -> Cancellation {
-    Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
+    Cancellation { job: id(job).into(), reason: "enough".into(), grace_ms: 0 }
 }
 
 fn function() -> FunctionId {

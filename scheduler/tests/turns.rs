@@ -129,7 +129,7 @@ fn the_higher_priority_has_all_free_slots_of_all_workers_before_a_lower_one_has_
         submit(&mut core, 1, "before", 0, (u64::from(slots) * (workers - busy)) as usize);
         submit(&mut core, 2, "low", 0, 1_000);
         submit(&mut core, 3, "high", 100, high);
-        let cancel = Cancellation { job: id("before"), reason: String::new(), grace_ms: 0 };
+        let cancel = Cancellation { job: id("before").into(), reason: String::new(), grace_ms: 0 };
         let mut given = core.handle(4, Input::Cancel(cancel)).unwrap();
         given.extend(core.handle(5, Input::Tick).unwrap());
         let free = u64::from(slots) * (workers - busy);

@@ -105,7 +105,7 @@ fn sent_away_beside_calls(crashes: u16) -> Core {
     let TaskClass { work, rules } = class(OnFailure::FailJob);
     let classes = vec![TaskClass { work, rules: Rules { crashes, ..rules } }];
     core.handle(NOW_US, Input::SubmitGraph(graph_submission(&id("graph"), NONCE, classes, tasks))).unwrap();
-    let cancellation = Cancellation { job: id("training"), reason: String::new(), grace_ms: 0 };
+    let cancellation = Cancellation { job: id("training").into(), reason: String::new(), grace_ms: 0 };
     let effects = core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
     assert!(
         effects.iter().any(|effect| matches!(effect, Effect::DismissWorker { worker: Incarnation(2), .. }))
@@ -165,7 +165,7 @@ fn large_arguments_of_a_call_go_when_it_is_over_and_not_before() {
     assert!(released(end(&mut core, 0, 1, Outcome::NotBegun)).is_empty(), "it is given out again");
     assert_eq!(released(end(&mut core, 0, 2, Outcome::Value(Value::default()))), ["a"]);
     assert_eq!(released(end(&mut core, 1, 1, Outcome::Skipped)), ["b"]);
-    let cancellation = Cancellation { job: id("graph"), reason: String::new(), grace_ms: 0 };
+    let cancellation = Cancellation { job: id("graph").into(), reason: String::new(), grace_ms: 0 };
     assert_eq!(
         released(core.handle(NOW_US, Input::Cancel(cancellation)).unwrap()),
         ["c", "d"],

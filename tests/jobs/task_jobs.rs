@@ -304,6 +304,37 @@ async fn an_error_that_is_not_to_be_tried_again_ends_its_task_at_the_first_attem
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_job_was_replaced_gets_nothing_of_the_new_one_and_does_nothing_to_it() {
+    let cluster = start().await;
+    let client = &cluster.client;
+    let build = |n: u64| {
+        let mut graph = TaskGraph::new("nightly");
+        let next = graph.call(NEXT, (n,));
+        (graph, next)
+    };
+    let ((last_nights, old), (tonights, new)) = (build(1), build(5));
+    let run = client.submit_tasks(&last_nights).await.unwrap();
+    let mut completed = run.as_completed(&[old]).unwrap();
+    run.wait(|_| {}).await.unwrap();
+    let now = client.replace_tasks(&tonights).await.unwrap();
+    let refused = [
+        run.get(&old).await.unwrap_err(),
+        run.get_all(&[old]).await.unwrap_err(),
+        completed.next().await.unwrap_err(),
+        run.cancel_task(&old, &Cancellation::new()).await.unwrap_err(),
+        run.wait(|_| {}).await.unwrap_err().into(),
+        run.cancel().await.unwrap_err().into(),
+    ];
+    for error in refused {
+        assert_eq!(code(&error), "E650", "{error}");
+    }
+    assert_eq!(now.get(&new).await.unwrap(), 6);
+    now.wait(|_| {}).await.unwrap();
+    assert_eq!(client.status(run.id()).await.unwrap().job.tasks.unwrap().done, 1, "a name means any job");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_says_how_far_it_is_and_is_canceled_while_the_others_of_its_graph_go_on() {
     let cluster = start().await;
     let client = &cluster.client;

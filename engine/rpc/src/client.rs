@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
-    ids::{JobId, Superstep},
+    ids::{JobId, JobRef, Superstep},
     spec::{JobSpec, ResumeSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
@@ -52,7 +52,7 @@ pub struct CheckpointParts {
     pub parts: Vec<String>,
 }
 
-/// Calls of clients.
+/// Calls of clients. Where a [`JobRef`] names the submission that made the job, another one of its name is refused (E650).
 #[tarpc::service]
 pub trait ClientService {
     /// Addresses of the parameter shards, where blobs are uploaded.
@@ -80,13 +80,13 @@ pub trait ClientService {
     /// Gives out no further general tasks of a job, or goes on with it. What workers have already goes on. May be repeated.
     async fn pause(job: JobId, paused: bool) -> Result<(), EngineFault>;
     /// Waits up to `wait_ms` for a job's end; says whether it is over.
-    async fn wait_job(job: JobId, wait_ms: u64) -> Result<bool, EngineFault>;
+    async fn wait_job(job: JobRef, wait_ms: u64) -> Result<bool, EngineFault>;
     /// What a task gave; `None` while it has not ended.
-    async fn value(job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault>;
+    async fn value(job: JobRef, task: TaskIndex) -> Result<Option<Value>, EngineFault>;
     /// Which of these tasks are over: done, failed, skipped or canceled.
-    async fn ended_tasks(job: JobId, tasks: Vec<TaskIndex>) -> Result<Vec<TaskIndex>, EngineFault>;
+    async fn ended_tasks(job: JobRef, tasks: Vec<TaskIndex>) -> Result<Vec<TaskIndex>, EngineFault>;
     /// The tasks of a job that a query asks for, in their order.
-    async fn tasks(job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault>;
+    async fn tasks(job: JobRef, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault>;
     /// Removes a job that is over, or is damaged, with everything that is stored of it. Snapshot files stay.
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
@@ -104,7 +104,7 @@ pub trait ClientService {
     /// Every job that goes on, and the newest `most_over` of those that are over, without it all; newest last.
     async fn jobs(most_over: Option<u32>) -> Result<ListedJobs, EngineFault>;
     /// A job with its workers, as of the last commit, and what stands in the way of every job now.
-    async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
+    async fn job(job: JobRef) -> Result<JobRecord, EngineFault>;
     /// The settings of a training.
     async fn training(job: JobId) -> Result<TrainSpec, EngineFault>;
     /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.
@@ -115,10 +115,10 @@ pub trait ClientService {
     ) -> Result<Vec<StreamEntry>, EngineFault>;
     /// Ends a job. General tasks that run are told to stop, and given up after `grace_ms`; the job is over then, or when
     /// the last of them has ended.
-    async fn cancel(job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault>;
+    async fn cancel(job: JobRef, reason: String, grace_ms: u64) -> Result<(), EngineFault>;
     /// Ends one general task, which fails. If it runs it is told to stop, and given up after `grace_ms`.
     async fn cancel_task(
-        job: JobId,
+        job: JobRef,
         task: TaskIndex,
         reason: String,
         grace_ms: u64,

@@ -51,6 +51,12 @@ pub enum EngineFault {
         /// Id that was asked for.
         job: JobId,
     },
+    /// The caller means the job of one submission, and another has its name by now.
+    #[error("[E650] job {job} is another one by now: the one that was meant was replaced, or deleted")]
+    Replaced {
+        /// Id that was asked for.
+        job: JobId,
+    },
     /// A submission names content that was never uploaded, or has been collected.
     #[error("[E132] blob {digest} is on none of the shards; upload it before submitting")]
     MissingBlob {
@@ -190,6 +196,7 @@ impl EngineFault {
             Self::InvalidJob(text) => return FaultCode::leading(text).unwrap_or(FaultCode::new("E027")),
             Self::DuplicateJob { .. } => "E130",
             Self::UnknownJob { .. } => "E131",
+            Self::Replaced { .. } => "E650",
             Self::MissingBlob { .. } => "E132",
             Self::MissingShards { .. } => "E133",
             Self::Dropped => "E134",
@@ -217,6 +224,9 @@ impl EngineFault {
                 "another job has this id: choose another one (`submit --new` takes the next that is free), or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
+            Self::Replaced { .. } => {
+                "`syncline status JOB` shows the one that has the name now; submit the graph again, under an id of its own (`submit_new_tasks`) if both are needed"
+            }
             Self::MissingBlob { .. } => {
                 "submit with `syncline submit` or `syncline::Client::submit`, which upload"
             }

@@ -12,7 +12,7 @@ use syncline_scheduler::{
         RequestedCheckpoint, Submission, TaskCancellation, TaskExplanation,
     },
     graph::TaskId,
-    ids::{JobId, Superstep},
+    ids::{JobId, JobRef, Superstep},
     spec::{JobSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
@@ -127,41 +127,41 @@ impl ClientService for ClientHandler {
         self.context.commit_input(Input::Pause { job, paused }).await.map(drop)
     }
 
-    async fn wait_job(self, _: Context, job: JobId, wait_ms: u64) -> Result<bool, EngineFault> {
+    async fn wait_job(self, _: Context, job: JobRef, wait_ms: u64) -> Result<bool, EngineFault> {
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_JOB_WAIT);
         let mut active = self.context.active.clone();
         loop {
             active.mark_unchanged();
             let mut ends = self.context.lead()?.job_ends.watch();
-            let phase = phase_of(&self.context.job_fields(&job).await?);
+            let phase = phase_of(&self.context.fields_of(&job).await?);
             let is_over = phase.is_some_and(JobPhase::is_over);
             if is_over || Instant::now() >= deadline {
                 return Ok(is_over);
             }
             tokio::select! {
-                _ = ends.ended(&job, deadline) => {}
+                _ = ends.ended(&job.id, deadline) => {}
                 // Another engine leads, or this one again: who waited there waits anew.
                 _ = active.changed() => {}
             }
         }
     }
 
-    async fn value(self, _: Context, job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
+    async fn value(self, _: Context, job: JobRef, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
         let what = format!("task {task}");
-        self.context.query_tasks(&job, what, move |core, job| core.task_value(job, task)).await
+        self.context.query_tasks(job, what, move |core, job| core.task_value(job, task)).await
     }
 
     async fn ended_tasks(
         self,
         _: Context,
-        job: JobId,
+        job: JobRef,
         tasks: Vec<TaskIndex>,
     ) -> Result<Vec<TaskIndex>, EngineFault> {
         let what = "all of these tasks".to_owned();
-        self.context.query_tasks(&job, what, move |core, job| core.ended_tasks(job, &tasks)).await
+        self.context.query_tasks(job, what, move |core, job| core.ended_tasks(job, &tasks)).await
     }
 
-    async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
+    async fn tasks(self, _: Context, job: JobRef, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let query = TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query };
         let lead = self.context.lead()?;
         let (what, now_us) = ("general tasks".to_owned(), lead.clock.now_us());
@@ -176,7 +176,7 @@ impl ClientService for ClientHandler {
             });
             Some(views)
         };
-        self.context.query_tasks(&job, what, look).await
+        self.context.query_tasks(job, what, look).await
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
@@ -257,8 +257,9 @@ impl ClientService for ClientHandler {
         Ok(ListedJobs { jobs, left_out: not_wanted.saturating_add(open as u32) })
     }
 
-    async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {
-        let mut fields = self.context.job_fields(&job).await?;
+    async fn job(self, _: Context, job: JobRef) -> Result<JobRecord, EngineFault> {
+        let mut fields = self.context.fields_of(&job).await?;
+        let job = job.id;
         let workers: BTreeMap<String, String> = match phase_of(&fields) {
             Some(JobPhase::Damaged) => BTreeMap::new(),
             _ => {
@@ -300,14 +301,14 @@ impl ClientService for ClientHandler {
         self.context.read_of_job(&job, self.context.store.stream("read stream", &key, after)).await
     }
 
-    async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
+    async fn cancel(self, _: Context, job: JobRef, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();
         let mut ends = self.context.lead()?.job_ends.watch();
         let cancellation = Cancellation { job: job.clone(), reason, grace_ms };
         let room = self.context.commit_freeing(Input::Cancel(cancellation)).await?;
         // Its end takes some commits, and only then it can be deleted.
         tokio::spawn(async move {
-            ends.ended(&job, Instant::now() + MAX_END_WAIT).await;
+            ends.ended(&job.id, Instant::now() + MAX_END_WAIT).await;
             drop(room);
         });
         Ok(())
@@ -316,7 +317,7 @@ impl ClientService for ClientHandler {
     async fn cancel_task(
         self,
         _: Context,
-        job: JobId,
+        job: JobRef,
         task: TaskIndex,
         reason: String,
         grace_ms: u64,

@@ -3,7 +3,7 @@
 use syncline_rpc::EngineFault;
 use syncline_scheduler::{
     core::{Cancellation, Commit, Effect, Input, Unreadable},
-    ids::JobId,
+    ids::{JobId, JobRef},
 };
 
 use super::{
@@ -54,7 +54,10 @@ impl DecisionLoop {
         input: &Input,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
-        if let Input::Pause { job, .. } | Input::KeepCheckpoint(job) = input
+        // Which one it was nobody can say: it goes where somebody names it, and not where one of its submissions is meant.
+        if let Input::Pause { job, .. }
+        | Input::KeepCheckpoint(job)
+        | Input::Cancel(Cancellation { job: JobRef { id: job, nonce: Some(_) }, .. }) = input
             && let Some(damage) = self.lead.jobs.damaged(job)
         {
             let cause = damage.to_string();
@@ -62,9 +65,8 @@ impl DecisionLoop {
         }
         let submitted = submitted(input);
         let id = match (submitted, input) {
-            (Some((id, _)), _) | (None, Input::Cancel(Cancellation { job: id, .. }) | Input::Delete(id)) => {
-                id
-            }
+            (Some((id, _)), _)
+            | (None, Input::Cancel(Cancellation { job: JobRef { id, .. }, .. }) | Input::Delete(id)) => id,
             _ => return Ok(None),
         };
         let Some(damage) = self.lead.jobs.damaged(id) else { return Ok(None) };

@@ -198,6 +198,7 @@ pub(super) fn fault(refused: Refused) -> EngineFault {
         }
         Refused::Duplicate { job, differs } => EngineFault::DuplicateJob { job, differs },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
+        Refused::Replaced { job } => EngineFault::Replaced { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_string() },
         Refused::UnknownTask { job, task } => {
             EngineFault::NothingKnown { job, what: format!("task {task}"), kept: String::new() }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     fn cancel(job: &JobId) -> Input {
-        Input::Cancel(Cancellation { job: job.clone(), reason: String::new(), grace_ms: 0 })
+        Input::Cancel(Cancellation { job: job.clone().into(), reason: String::new(), grace_ms: 0 })
     }
 
     impl Rig {

@@ -9,11 +9,11 @@ use serde::{
 use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
     core::{Core, Job, JobPhase},
-    ids::JobId,
+    ids::{JobId, JobRef},
     tasks::wait_to_store,
 };
 
-use super::{context::ServiceContext, damaged_jobs::Damage};
+use super::{context::ServiceContext, damaged_jobs::Damage, decision_loop::fault};
 use crate::store::keys::JobKeys;
 
 /// Jobs that are read at a time: a few hundred kilobytes, between which others are served.
@@ -28,6 +28,16 @@ impl ServiceContext {
                 Err(EngineFault::Store { cause: written_again(job) })
             }
             None => Err(EngineFault::UnknownJob { job: job.clone() }),
+        }
+    }
+
+    /// The same of a job that may have to be that of one submission. Who made one that is damaged nobody can say.
+    pub(super) async fn fields_of(&self, JobRef { id, nonce }: &JobRef) -> Result<JobFields, EngineFault> {
+        let fields = self.job_fields(id).await?;
+        let made_it = |nonce: &u32| fields.get("nonce").is_none_or(|there| *there == nonce.to_string());
+        match nonce.as_ref().is_none_or(made_it) {
+            true => Ok(fields),
+            false => Err(EngineFault::Replaced { job: id.clone() }),
         }
     }
 
@@ -189,14 +199,15 @@ impl ServiceContext {
     /// Asks for what the core knows of the general tasks of a job; what there is not is called `what`.
     pub(super) async fn query_tasks<T: Send + 'static>(
         &self,
-        job: &JobId,
+        job: JobRef,
         what: String,
         look: impl FnOnce(&Core, &JobId) -> Option<T> + Send + 'static,
     ) -> Result<T, EngineFault> {
-        let name = job.clone();
-        match self.query(move |core| look(core, &name)).await? {
+        let id = job.id.clone();
+        let known = move |core: &Core| core.check_not_replaced(&job).map(|()| look(core, &job.id));
+        match self.query(known).await?.map_err(fault)? {
             Some(known) => Ok(known),
-            None => Err(self.absence(job, what).await),
+            None => Err(self.absence(&id, what).await),
         }
     }
 

@@ -129,7 +129,7 @@ async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
     let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert!(about["standby_problem"].contains("has no standby to take over"), "{about:?}");
     assert_eq!(about["shard_problem"], "", "{about:?}");
-    let record = client.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
+    let record = client.job(within(TEST_TIMEOUT), job.into()).await.unwrap().unwrap();
     assert_eq!(record.job["problem"], "", "{record:?}");
     assert!(record.notes.iter().any(|note| note.contains("has no standby")), "{record:?}");
 }
@@ -214,12 +214,12 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     assert_eq!((named.blobs, named.bytes), (4, 60), "the four blobs of the job are kept");
     let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
-    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     until(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().ok()).await;
     assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
     assert_eq!(named.blobs, 0);
-    let unknown = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    let unknown = client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap();
     assert_eq!(unknown, Err(EngineFault::UnknownJob { job }));
 }
 
@@ -247,9 +247,9 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>, state: &str) {
     let client = rig.client().await;
     client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
     if state == "canceled" {
-        client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+        client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     }
-    let shows = async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    let shows = async || client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap().unwrap().job;
     until(async || (shows().await["state"] == state).then_some(())).await;
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let names = JobKeys::new(&job);
@@ -257,15 +257,16 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>, state: &str) {
     let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     let shown: Vec<_> = listed.iter().map(|job| (job["id"].as_str(), job["state"].as_str())).collect();
     assert_eq!(shown, [("digits", state)], "it is known, whatever Redis has of it: {listed:?}");
-    let written_again = until(async || match client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap() {
-        Ok(record) => Some(record),
-        Err(fault) => {
-            assert!(matches!(fault, EngineFault::Store { .. }), "{fault}");
-            // It is looked at every ten seconds.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            None
-        }
-    });
+    let written_again =
+        until(async || match client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap() {
+            Ok(record) => Some(record),
+            Err(fault) => {
+                assert!(matches!(fault, EngineFault::Store { .. }), "{fault}");
+                // It is looked at every ten seconds.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                None
+            }
+        });
     assert_eq!(written_again.await.job["state"], state);
     let events =
         client.stream(within(TEST_TIMEOUT), job.clone(), JobStream::Events, None).await.unwrap().unwrap();
@@ -273,7 +274,7 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>, state: &str) {
     assert_eq!(told, ["written_again"], "the older ones are lost, and that is said");
     rig.crash().await;
     rig.announce(shard).await.unwrap();
-    let kept = rig.client().await.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
+    let kept = rig.client().await.job(within(TEST_TIMEOUT), job.into()).await.unwrap().unwrap();
     assert_eq!(kept.job["state"], state);
 }
 
@@ -287,7 +288,11 @@ async fn of_jobs_that_are_over_as_many_are_read_and_listed_as_somebody_wants_to_
         client.submit(within(TEST_TIMEOUT), spec(name), 1, false).await.unwrap().unwrap();
         // The one in the middle goes on.
         if name != &names[2] {
-            client.cancel(within(TEST_TIMEOUT), name.clone(), String::new(), 0).await.unwrap().unwrap();
+            client
+                .cancel(within(TEST_TIMEOUT), name.clone().into(), String::new(), 0)
+                .await
+                .unwrap()
+                .unwrap();
         }
     }
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
@@ -377,8 +382,10 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     assert!(cause.contains("redis does not do") && cause.contains(&address), "{cause}");
     let refused = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap();
     assert!(matches!(refused, Err(EngineFault::Store { .. })), "{refused:?}");
-    let canceled =
-        client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap(), String::new(), 0).await.unwrap();
+    let canceled = client
+        .cancel(within(TEST_TIMEOUT), "digits".parse::<JobId>().unwrap().into(), String::new(), 0)
+        .await
+        .unwrap();
     assert!(matches!(canceled, Err(EngineFault::Store { .. })), "{canceled:?}");
     let read = client.jobs(within(TEST_TIMEOUT), None).await.unwrap();
     assert!(matches!(read, Err(EngineFault::Store { .. })), "{read:?}");

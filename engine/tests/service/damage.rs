@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_rpc::{ClientServiceClient, EngineFault, JobStream, within};
 use syncline_scheduler::{
-    ids::{EngineEpoch, JobId},
+    ids::{EngineEpoch, JobId, JobRef},
     sim::{training, training_job},
     spec::JobSpec,
 };
@@ -43,7 +43,7 @@ async fn begin(client: &ClientServiceClient, kind: Kind, name: &str) -> JobId {
     }
     let id = submit(client, graph(name, vec![call(b"1")])).await;
     if kind == Kind::Ended {
-        client.cancel(within(TEST_TIMEOUT), id.clone(), String::new(), 0).await.unwrap().unwrap();
+        client.cancel(within(TEST_TIMEOUT), id.clone().into(), String::new(), 0).await.unwrap().unwrap();
     }
     id
 }
@@ -69,7 +69,7 @@ async fn end(client: &ClientServiceClient, job: &JobId) {
     let over = asked(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
     if matches!(over, Err(EngineFault::NotOver { .. })) {
         let cancel =
-            async || client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap();
+            async || client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap();
         asked(cancel).await.unwrap();
         // A damaged one is gone with that.
         let deleted = asked(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
@@ -130,7 +130,8 @@ async fn check_that_others_go_on(kind: Kind) {
                 assert!(want.contains(&&*states[job.as_str()]), "{job}: {states:?}");
             }
             // The record of the job, or why that job alone has none.
-            let read = asked(async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
+            let read =
+                asked(async || client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap()).await;
             assert!(matches!(read, Ok(_) | Err(EngineFault::Unreadable { .. })), "{job}: {read:?}");
             let events = async || {
                 client.stream(within(TEST_TIMEOUT), job.clone(), JobStream::Events, None).await.unwrap()
@@ -176,7 +177,7 @@ async fn where_the_key_of_a_job_that_runs_is_taken_the_engine_writes_all_of_that
         let key = format!("syncline:{{{job}}}:{taken}");
         let _: () = store.query("spoil", &["EVAL", DAMAGES[0].1, "1", &key]).await.unwrap();
         let cancel =
-            async || client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap();
+            async || client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap();
         let sound = submit(&client, graph(&format!("sound-{n}"), vec![call(b"1")])).await;
         // Its commit writes all of these keys.
         assert_eq!(asked(cancel).await, Ok(()), "{taken}");
@@ -207,7 +208,7 @@ async fn of_a_job_that_is_not_whole_it_is_said_that_the_server_has_evicted_keys(
     let _: () = store.query("cut", &["DEL", &state]).await.unwrap();
     rig.crash().await;
     let client = rig.client().await;
-    let told = async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    let told = async || client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap();
     let told = asked(told).await.unwrap().job;
     assert_eq!((told["state"].as_str(), told["code"].as_str()), ("damaged", "E030"), "{told:?}");
     assert!(told["reason"].contains("; keys that Redis has evicted since its start: 1,"), "{told:?}");
@@ -245,7 +246,7 @@ async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_
     assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
     worker.finish(&sound, &[(0, b"1")]).await;
     rig.worker().await.register(within(TEST_TIMEOUT), super::rig::hello()).await.unwrap().unwrap();
-    let parked = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    let parked = client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap().unwrap().job;
     assert_eq!((parked["state"].as_str(), parked["code"].as_str()), ("damaged", "E147"));
     assert!(parked["reason"].contains("3 times") && parked["reason"].contains("overflow"), "{parked:?}");
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
@@ -263,10 +264,16 @@ async fn a_training_is_left_aside_by_an_engine_with_another_number_of_shards_and
     let state = JobKeys::new(&job).state;
     let _: u64 = store.query("let expire", &["EXPIRE", &state, "600000"]).await.unwrap();
     rig.crash_and_want(2).await;
-    let aside = rig.client().await.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    let aside = rig.client().await.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap().unwrap().job;
     assert_eq!((aside["state"].as_str(), aside["code"].as_str()), ("damaged", "E586"));
     assert!(aside["reason"].contains("lies on 1 parameter shards, and this engine has 2"), "{aside:?}");
     assert_eq!(store.query::<i64>("look", &["TTL", &state]).await.unwrap(), -1, "nothing of it expires");
+    let meant = JobRef { id: job, nonce: Some(1) };
+    let canceled = rig.client().await.cancel(within(TEST_TIMEOUT), meant, String::new(), 0).await.unwrap();
+    assert!(
+        matches!(&canceled, Err(EngineFault::Unreadable { .. })),
+        "whose it is nobody knows: {canceled:?}"
+    );
     rig.crash_and_want(1).await;
     rig.announce(shard).await.unwrap();
     assert_eq!(states(&rig.client().await).await["digits"], "queued");
@@ -355,7 +362,7 @@ async fn jobs_are_shown_at_once_where_something_has_taken_them_off_the_list() {
         submit(&client, graph(name, vec![call(b"1")])).await;
     }
     let over: JobId = "over".parse().unwrap();
-    client.cancel(within(TEST_TIMEOUT), over, String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), over.into(), String::new(), 0).await.unwrap().unwrap();
     for script in
         ["redis.call('DEL', KEYS[1])", "redis.call('ZADD', KEYS[1], 0, 'b', 1, 'gone')", DAMAGES[0].1]
     {

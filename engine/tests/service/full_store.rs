@@ -32,7 +32,7 @@ async fn begin(client: &ClientServiceClient, name: &str) -> Result<(), EngineFau
 
 async fn cancel_and_delete(client: &ClientServiceClient, name: &str) {
     let id: JobId = name.parse().unwrap();
-    client.cancel(within(TEST_TIMEOUT), id.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), id.clone().into(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), id).await.unwrap().unwrap();
 }
 
@@ -113,8 +113,10 @@ async fn at_the_memory_limit_jobs_wait_and_go_on_once_an_old_one_was_deleted() {
     patiently(async || client.submit_graph(within(TEST_TIMEOUT), large.clone(), 1, false).await.unwrap())
         .await;
     patiently(async || begin(&client, "graph").await).await;
-    patiently(async || client.cancel(within(TEST_TIMEOUT), old.clone(), String::new(), 0).await.unwrap())
-        .await;
+    patiently(async || {
+        client.cancel(within(TEST_TIMEOUT), old.clone().into(), String::new(), 0).await.unwrap()
+    })
+    .await;
     let used = store.memory().await.unwrap().unwrap().used_bytes;
     limit(&store, used - 3_000_000).await;
 
@@ -122,7 +124,7 @@ async fn at_the_memory_limit_jobs_wait_and_go_on_once_an_old_one_was_deleted() {
     let (other, of) = (client.clone(), id.clone());
     tokio::spawn(async move { other.pause(within(TEST_TIMEOUT), of, true).await });
     until(async || {
-        let notes = client.job(within(TEST_TIMEOUT), id.clone()).await.unwrap().ok()?.notes;
+        let notes = client.job(within(TEST_TIMEOUT), id.clone().into()).await.unwrap().ok()?.notes;
         notes.iter().any(|note| note.contains("[E640]") && note.contains("syncline delete JOB")).then_some(())
     })
     .await;
@@ -140,8 +142,10 @@ async fn jobs_are_canceled_and_deleted_at_the_memory_limit() {
     limit(&store, 1).await;
     let end = async |client: &ClientServiceClient, name: &str| {
         let id: JobId = name.parse().unwrap();
-        patiently(async || client.cancel(within(TEST_TIMEOUT), id.clone(), String::new(), 0).await.unwrap())
-            .await;
+        patiently(async || {
+            client.cancel(within(TEST_TIMEOUT), id.clone().into(), String::new(), 0).await.unwrap()
+        })
+        .await;
         patiently(async || client.delete(within(TEST_TIMEOUT), id.clone()).await.unwrap()).await;
     };
     end(&client, "before").await;

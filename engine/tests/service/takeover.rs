@@ -20,7 +20,7 @@ async fn leave_ended_jobs(store: &RedisStore, epoch: EngineEpoch, count: u64) {
         let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
         let spec = Box::new(JobSpec { id: id.clone(), ..spec });
         core.handle(n, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
-        let cancellation = Cancellation { job: id, reason: String::new(), grace_ms: 0 };
+        let cancellation = Cancellation { job: id.into(), reason: String::new(), grace_ms: 0 };
         core.handle(n, Input::Cancel(cancellation)).unwrap();
     }
     let commits: Vec<_> = core.take_commits(count).into_iter().collect();

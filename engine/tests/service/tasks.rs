@@ -16,7 +16,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     graph::TaskId,
-    ids::{JobId, Superstep},
+    ids::{JobId, JobRef, Superstep},
     tasks::{
         Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
         Progress, RunningCall, TaskIndex, TaskQuery, TaskState,
@@ -44,7 +44,8 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     let first = worker.tasks().await;
     assert_eq!(attempts(&first), [(0, 1), (1, 1)]);
     assert_eq!(first[1].args, [OrderArg::One(OneArg::Value(inline(b"\x00\xff")))]);
-    let value = async |task| client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(task)).await.unwrap();
+    let value =
+        async |task| client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(task)).await.unwrap();
     assert_eq!(value(0).await, Ok(None));
     worker.finish(&job, &[(0, b"\r\n"), (1, b"\xfe=")]).await;
     let last = worker.tasks().await;
@@ -54,9 +55,9 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     );
     worker.finish(&job, &[(2, b"\x03\x00")]).await;
 
-    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
     assert_eq!(value(2).await, Ok(Some(inline(b"\x03\x00"))));
-    let views = client.tasks(within(TEST_TIMEOUT), job.clone(), all()).await.unwrap().unwrap();
+    let views = client.tasks(within(TEST_TIMEOUT), job.clone().into(), all()).await.unwrap().unwrap();
     let states: Vec<TaskState> = views.iter().map(|view| view.state).collect();
     assert_eq!(states, [TaskState::Done; 3]);
     let fields = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.remove(0);
@@ -91,7 +92,7 @@ async fn a_job_whose_calls_all_have_values_that_no_shard_takes_says_that_it_wait
             0,
         );
         poll.await.unwrap().unwrap();
-        let record = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+        let record = client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap().unwrap();
         assert_eq!(record.job["waiting_for"], told, "{record:?}");
         let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.remove(0);
         assert_eq!(listed["waiting_for"], told);
@@ -117,7 +118,7 @@ async fn results_are_listed_and_kept_with_their_previews_and_the_list_is_bounded
             ended.push(order.task);
         }
     }
-    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
 
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let keys = JobKeys::new(&job);
@@ -132,7 +133,7 @@ async fn results_are_listed_and_kept_with_their_previews_and_the_list_is_bounded
 
     for _ in 0..2 {
         let client = rig.client().await;
-        let views = client.tasks(within(TEST_TIMEOUT), job.clone(), all()).await.unwrap().unwrap();
+        let views = client.tasks(within(TEST_TIMEOUT), job.clone().into(), all()).await.unwrap().unwrap();
         let shown = |task: usize| views[task].value.as_ref().map(Preview::as_str);
         assert_eq!((shown(0), views[0].value_bytes), (None, None), "the last one has taken it");
         assert_eq!((shown(1), views[1].value_bytes), (Some("{\"result\":1}"), Some(2)));
@@ -156,7 +157,8 @@ async fn a_poll_that_brings_an_end_is_answered_with_what_follows_and_an_end_that
     }
     rig.crash().await;
     let client = rig.client().await;
-    let value = async |task| client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(task)).await.unwrap();
+    let value =
+        async |task| client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(task)).await.unwrap();
     assert_eq!(value(0).await, Ok(Some(inline(b"one"))), "it was durable when it was answered");
 }
 
@@ -176,7 +178,7 @@ async fn a_poll_is_answered_while_redis_stands_still_and_says_that_its_ends_are_
     }
     signal("CONT");
     until(async || worker.ask_and_finish(&job, (0, b"one")).await.ends_taken.then_some(())).await;
-    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job, 20_000).await.unwrap(), Ok(true));
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.into(), 20_000).await.unwrap(), Ok(true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +190,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
         Err(EngineFault::NothingKnown { job: job.clone(), what: what.to_owned(), kept: kept.to_owned() })
     };
     let nothing = |what: &str| nothing_but(what, "");
-    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(9)).await.unwrap();
+    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(9)).await.unwrap();
     assert_eq!(value, nothing("task 9").map(|()| None));
     let barrier = client.explain_barrier(within(TEST_TIMEOUT), job.clone(), Superstep(3)).await.unwrap();
     assert_eq!(
@@ -205,16 +207,16 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
     let other: JobId = "other".parse().unwrap();
     let unknown = EngineFault::UnknownJob { job: other.clone() };
     let asked = [
-        client.value(within(TEST_TIMEOUT), other.clone(), TaskIndex(0)).await.unwrap().map(drop),
-        client.tasks(within(TEST_TIMEOUT), other.clone(), all()).await.unwrap().map(drop),
-        client.wait_job(within(TEST_TIMEOUT), other.clone(), 20_000).await.unwrap().map(drop),
+        client.value(within(TEST_TIMEOUT), other.clone().into(), TaskIndex(0)).await.unwrap().map(drop),
+        client.tasks(within(TEST_TIMEOUT), other.clone().into(), all()).await.unwrap().map(drop),
+        client.wait_job(within(TEST_TIMEOUT), other.clone().into(), 20_000).await.unwrap().map(drop),
         client.start_graph(within(TEST_TIMEOUT), other.clone(), NONCE, 1).await.unwrap(),
     ];
     assert_eq!(asked, [(); 4].map(|()| Err(unknown.clone())));
 
     let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
-    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
     assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
 }
@@ -240,7 +242,7 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     rig.announce(rig.start_shard().await).await.unwrap();
     assert_eq!(extend(2, vec![large]).await, Ok(()));
 
-    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 0).await.unwrap(), Ok(false));
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 0).await.unwrap(), Ok(false));
     let start = async |count| client.start_graph(within(TEST_TIMEOUT), job.clone(), NONCE, count).await;
     assert!(start(4).await.unwrap().is_err());
     start(3).await.unwrap().unwrap();
@@ -282,12 +284,47 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     assert_eq!(submit(&rig, &other, 1, false).await, taken, "another graph, whatever its nonce");
 
     // Over, it is the same job until somebody deletes it or wants it done once more.
-    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     assert_eq!(submit(&rig, &first, 5, false).await, there(1, 2, true));
     assert_eq!(submit(&rig, &first, 6, true).await, there(6, 1, false));
-    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
     assert_eq!(submit(&rig, &first, 7, false).await, there(7, 1, false), "a new job with a nonce of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_means_one_submission_is_refused_once_another_job_has_its_name() {
+    let mut rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
+    let spec = graph("nightly", vec![call(b"1")]);
+    let job = submit(&client, spec.clone()).await;
+    worker.tasks().await;
+    worker.finish(&job, &[(0, b"old")]).await;
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
+    client.submit_graph(within(TEST_TIMEOUT), spec, NONCE + 1, true).await.unwrap().unwrap();
+
+    let replaced = || Err(EngineFault::Replaced { job: job.clone() });
+    let meant = |nonce| JobRef { id: job.clone(), nonce };
+    for _ in 0..2 {
+        let client = rig.client().await;
+        for (nonce, answer) in [(Some(NONCE), replaced()), (Some(NONCE + 1), Ok(())), (None, Ok(()))] {
+            let (meant, first) = (|| meant(nonce), TaskIndex(0));
+            let asked = [
+                client.job(within(TEST_TIMEOUT), meant()).await.unwrap().map(drop),
+                client.wait_job(within(TEST_TIMEOUT), meant(), 0).await.unwrap().map(drop),
+                client.value(within(TEST_TIMEOUT), meant(), first).await.unwrap().map(drop),
+                client.ended_tasks(within(TEST_TIMEOUT), meant(), vec![first]).await.unwrap().map(drop),
+                client.tasks(within(TEST_TIMEOUT), meant(), all()).await.unwrap().map(drop),
+            ];
+            assert_eq!(asked, [(); 5].map(|()| answer.clone()), "{nonce:?}");
+        }
+        rig.crash().await;
+    }
+    let client = rig.client().await;
+    let cancel =
+        async |nonce| client.cancel(within(TEST_TIMEOUT), meant(nonce), String::new(), 0).await.unwrap();
+    assert_eq!(cancel(Some(NONCE)).await, replaced());
+    assert_eq!(cancel(Some(NONCE + 1)).await, Ok(()));
 }
 
 /// Its large arguments are gone with the calls that took them.
@@ -307,7 +344,7 @@ async fn a_graph_that_is_there_is_answered_with_that_whether_or_not_a_shard_stil
     rig.crash().await;
     assert_eq!(submit(&rig, 1, false).await, there, "no shard is there");
     let client = rig.client().await;
-    client.cancel(within(TEST_TIMEOUT), spec.id.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), spec.id.clone().into(), String::new(), 0).await.unwrap().unwrap();
     assert_eq!(submit(&rig, 1, true).await, there, "it is the same submission");
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };
     assert_eq!(submit(&rig, 2, true).await, Err(missing), "it is to run once more");
@@ -326,7 +363,7 @@ async fn a_graph_is_abandoned_only_by_whoever_began_it_and_only_before_it_has_be
     };
     let is_there = async |rig: &Rig| {
         let client = rig.client().await;
-        client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().is_ok()
+        client.job(within(TEST_TIMEOUT), job.clone().into()).await.unwrap().is_ok()
     };
     abandon(&rig, 1).await;
     let client = rig.client().await;
@@ -357,10 +394,12 @@ async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_wai
     let waiting = client.clone();
     let (name, began) = (job.clone(), Instant::now());
     let ended =
-        tokio::spawn(async move { waiting.wait_job(within(TEST_TIMEOUT), name, 60_000).await.unwrap() });
+        tokio::spawn(
+            async move { waiting.wait_job(within(TEST_TIMEOUT), name.into(), 60_000).await.unwrap() },
+        );
     let (orders, ()) = tokio::join!(worker.orders(), async {
         tokio::task::yield_now().await;
-        client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+        client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     });
     assert!(matches!(&orders[..], [Order::Recall(recall)] if recall.tasks.len() == 2), "{orders:?}");
     assert_eq!(ended.await.unwrap(), Ok(true));
@@ -398,8 +437,8 @@ async fn the_next_engine_knows_who_has_what_and_what_was_given() {
         [OrderArg::One(OneArg::Value(inline(b"c"))), OrderArg::One(OneArg::Value(inline(b"d")))]
     );
     worker.finish(&job, &[(4, b"all")]).await;
-    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
-    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(4)).await.unwrap();
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
+    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(4)).await.unwrap();
     assert_eq!(value, Ok(Some(inline(b"all"))));
 }
 
@@ -414,7 +453,7 @@ async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
     // The first attempt was not the one that counts.
     second.finish(&job, &[(0, b"late")]).await;
-    let value = client.value(within(TEST_TIMEOUT), job, TaskIndex(0)).await.unwrap();
+    let value = client.value(within(TEST_TIMEOUT), job.into(), TaskIndex(0)).await.unwrap();
     assert_eq!(value, Ok(None));
 }
 
@@ -430,9 +469,9 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     rig.crash().await;
 
     let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
-    let waited = client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap();
+    let waited = client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap();
     assert_eq!(waited, Ok(true));
-    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(0)).await.unwrap();
+    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(0)).await.unwrap();
     assert!(matches!(value, Err(EngineFault::Unreadable { .. })), "{value:?}");
     assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
     let paused = client.pause(within(TEST_TIMEOUT), job.clone(), true).await.unwrap();
@@ -445,7 +484,7 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
         Err(EngineFault::DuplicateJob { job: job.clone(), differs: ", and is damaged".into() })
     );
     client.submit_graph(within(TEST_TIMEOUT), next(), 8, true).await.unwrap().unwrap();
-    let views = client.tasks(within(TEST_TIMEOUT), job, all()).await.unwrap().unwrap();
+    let views = client.tasks(within(TEST_TIMEOUT), job.into(), all()).await.unwrap().unwrap();
     assert_eq!(views.len(), 1);
 }
 
@@ -460,7 +499,7 @@ async fn a_caller_that_never_reads_holds_up_nobody() {
             .await
             .unwrap();
     for id in 0..64 {
-        let message = ClientServiceRequest::Tasks { job: job.clone(), query: all() };
+        let message = ClientServiceRequest::Tasks { job: job.clone().into(), query: all() };
         let request = Request { context: within(TEST_TIMEOUT), id, message };
         let sent = timeout(Duration::from_millis(500), slow.send(ClientMessage::Request(request))).await;
         if sent.is_err() {
@@ -474,7 +513,8 @@ async fn a_caller_that_never_reads_holds_up_nobody() {
         assert!(!given.is_empty(), "round {round}");
     }
     let done = TaskQuery { state: Some(TaskState::Done), limit: 3, ..all() };
-    let views =
-        until(async || client.tasks(within(TEST_TIMEOUT), job.clone(), done.clone()).await.unwrap().ok());
+    let views = until(async || {
+        client.tasks(within(TEST_TIMEOUT), job.clone().into(), done.clone()).await.unwrap().ok()
+    });
     assert_eq!(views.await.len(), 3);
 }

@@ -17,14 +17,15 @@ use super::{
 use crate::{
     fault_code::FaultCode,
     graph::{TaskEvent, TaskId},
-    ids::JobId,
+    ids::{JobId, JobRef},
 };
 
 impl Core {
     /// Cancels a job of either kind.
     pub(super) fn cancel(&mut self, cancellation: Cancellation, turn: &mut Turn<'_>) -> Result<(), Refused> {
-        let id = &cancellation.job.clone();
+        let id = &cancellation.job.id.clone();
         let _handling = Handling(id);
+        self.check_not_replaced(&cancellation.job)?;
         self.check_goes_on(id)?;
         match self.jobs.get_mut(id) {
             Some(job) => job.cancel(cancellation.reason, turn),
@@ -36,6 +37,19 @@ impl Core {
     /// Where a job of either kind stands; `None` if there is no such job.
     pub fn phase_of(&self, id: &JobId) -> Option<JobPhase> {
         self.jobs.get(id).map(Job::shown).or_else(|| self.task_jobs.get(id).map(TaskJob::shown))
+    }
+
+    /// Refuses what is meant for another job than the one that has its name now.
+    ///
+    /// # Errors
+    /// E650.
+    pub fn check_not_replaced(&self, JobRef { id, nonce }: &JobRef) -> Result<(), Refused> {
+        let Some(wanted) = nonce else { return Ok(()) };
+        let training = self.jobs.get(id).map(|job| job.generation().nonce());
+        match training.or_else(|| self.task_jobs.get(id).map(TaskJob::nonce)) {
+            Some(there) if there != *wanted => Err(Refused::Replaced { job: id.clone() }),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses what makes sense only as long as a job is not over.

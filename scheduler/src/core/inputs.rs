@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     fault_code::FaultCode,
-    ids::{Incarnation, JobId, RunId, ShardIndex, StateDirId, Superstep},
+    ids::{Incarnation, JobId, JobRef, RunId, ShardIndex, StateDirId, Superstep},
     spec::JobSpec,
     sync::Plan,
     tasks::{Attempts, GraphSpec, NewTask, ReportGroup, TaskIndex},
@@ -256,7 +256,7 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancellation {
     /// Job of either kind; one that is over already is refused.
-    pub job: JobId,
+    pub job: JobRef,
     /// For people; may be empty.
     pub reason: String,
     /// How long general tasks that run may take to end by themselves; 0: nobody waits for them. A training ends between two
@@ -268,7 +268,7 @@ pub struct Cancellation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskCancellation {
     /// Job that it belongs to.
-    pub job: JobId,
+    pub job: JobRef,
     /// Index in the job. Where it gives what another task gives, that one is ended.
     pub task: TaskIndex,
     /// For people; may be empty.

@@ -36,6 +36,12 @@ pub enum Refused {
         /// Name that was asked for.
         job: JobId,
     },
+    /// The name is that of another job by now.
+    #[error("[E650] job {job} is another one by now: the one that was meant was replaced, or deleted")]
+    Replaced {
+        /// Name that was asked for.
+        job: JobId,
+    },
     /// The job has come to its end before.
     #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
     Over {

@@ -73,6 +73,7 @@ impl Job {
             ("row_tables", self.spec.row_tables_in_words().to_owned()),
             ("groups", self.spec.groups_in_words().to_owned()),
             ("model_digest", train.model.forward.clone()),
+            ("nonce", state.generation.nonce().to_string()),
             ("generation", state.generation.number().to_string()),
             ("workers", active.to_string()),
             ("shards", state.shards.to_string()),

@@ -1,10 +1,12 @@
 //! Identities. Each is a type of its own, so that a worker can never be taken for a task.
 
 pub mod as_text;
+mod job_ref;
 mod name;
 mod number;
 mod run;
 
+pub use job_ref::JobRef;
 pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
 pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, StateDirId, Superstep};
 pub use run::{Generation, RunId};

@@ -105,7 +105,7 @@ fn stored_with(world: &mut World, change: impl FnOnce(&mut serde_json::Value)) -
 
 #[test]
 fn one_that_fails_or_is_canceled_keeps_it_for_a_job_that_goes_on_but_for_a_trial_of_a_graph() {
-    let cancel = || Input::Cancel(Cancellation { job: id(), reason: String::new(), grace_ms: 0 });
+    let cancel = || Input::Cancel(Cancellation { job: id().into(), reason: String::new(), grace_ms: 0 });
     let mut world = world("bsp", true);
     world.train_for(300);
     let run = world.job().run();

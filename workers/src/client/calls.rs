@@ -15,7 +15,7 @@ use syncline_rpc::{
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
-    ids::{JobId, Superstep},
+    ids::{JobId, JobRef, Superstep},
     spec::JobSpec,
     tasks::TaskIndex,
 };
@@ -168,7 +168,7 @@ impl Client {
     pub async fn status_once(&self, job: &JobId) -> Result<JobView, ClientError> {
         let record = self
             .once(|c| {
-                let job = job.clone();
+                let job = job.clone().into();
                 async move { c.job(within(POLL_TIMEOUT), job).await }
             })
             .await?;
@@ -189,10 +189,10 @@ impl Client {
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     #[doc(hidden)]
     pub async fn record(&self, job: &JobId) -> Result<JobRecord, ClientError> {
-        self.poll(job, self.patience).await
+        self.poll(&job.clone().into(), self.patience).await
     }
 
-    pub(super) async fn poll(&self, job: &JobId, patience: Patience) -> Result<JobRecord, ClientError> {
+    pub(super) async fn poll(&self, job: &JobRef, patience: Patience) -> Result<JobRecord, ClientError> {
         self.retry_for(patience, |c| {
             let job = job.clone();
             async move { c.job(within(POLL_TIMEOUT), job).await }
@@ -336,6 +336,15 @@ impl Client {
         task: TaskIndex,
         how: &Cancellation,
     ) -> Result<(), ClientError> {
+        self.cancel_task_of(&job.clone().into(), task, how).await
+    }
+
+    pub(super) async fn cancel_task_of(
+        &self,
+        job: &JobRef,
+        task: TaskIndex,
+        how: &Cancellation,
+    ) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
         // The failure of the task may have ended the job.
         self.retry_ending(
@@ -353,6 +362,10 @@ impl Client {
     /// # Errors
     /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn cancel_with(&self, job: &JobId, how: &Cancellation) -> Result<(), ClientError> {
+        self.cancel_job(&job.clone().into(), how).await
+    }
+
+    pub(super) async fn cancel_job(&self, job: &JobRef, how: &Cancellation) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
         self.retry_ending(
             |fault| matches!(fault, EngineFault::Over { state, .. } if state == JobPhase::Canceled.word()),

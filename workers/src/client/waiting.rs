@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_rpc::{status::JobView, within};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::ids::{JobId, JobRef};
 
 use super::{
     Client, ClientError, Patience,
@@ -35,9 +35,13 @@ impl Client {
     /// # Errors
     /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there
     /// is no such job, E143 if the engine is of another release; E300 if no engine was reached for five minutes, or as long as its [patience](Self::with_patience) is if that is longer, E136 if none led.
-    pub async fn wait(
+    pub async fn wait(&self, job: &JobId, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
+        self.wait_for(&job.clone().into(), on_change).await
+    }
+
+    pub(super) async fn wait_for(
         &self,
-        job: &JobId,
+        job: &JobRef,
         mut on_change: impl FnMut(&JobView),
     ) -> Result<JobView, ClientError> {
         let mut told = None;
@@ -57,7 +61,7 @@ impl Client {
     /// Whether the job is over, without anything else of it.
     pub(super) async fn is_over(&self, job: &JobId) -> Result<bool, ClientError> {
         self.retry(|c| {
-            let job = job.clone();
+            let job = job.clone().into();
             async move { c.wait_job(within(POLL_TIMEOUT), job, 0).await }
         })
         .await
@@ -65,7 +69,7 @@ impl Client {
 
     /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
     /// next poll.
-    pub(super) async fn until_over(&self, job: &JobId, wait: Duration) {
+    pub(super) async fn until_over(&self, job: &JobRef, wait: Duration) {
         let since = tokio::time::Instant::now();
         let wait_ms = wait.as_millis() as u64;
         let over = self

@@ -3,13 +3,14 @@
 use super::{TaskJob, ending::exceeds_inline_limit, values::ValueWithPreview};
 use crate::{
     core::{Cancellation, Core, Happening, Phase, turn::Turn},
+    ids::JobRef,
     tasks::{Outcome, TaskEnd, TaskIndex, TaskState},
 };
 
 impl Core {
     /// Cancels a job of general tasks that is not over.
     pub(in crate::core) fn cancel_tasks(&mut self, cancellation: Cancellation, turn: &mut Turn<'_>) {
-        let Cancellation { job: id, reason, grace_ms } = cancellation;
+        let Cancellation { job: JobRef { id, .. }, reason, grace_ms } = cancellation;
         if let Some(job) = self.task_jobs.get_mut(&id) {
             job.cancel(reason, grace_ms, turn.now_us);
             self.note(&id, turn);

@@ -17,8 +17,10 @@ impl Core {
         cancellation: TaskCancellation,
         turn: &mut Turn<'_>,
     ) -> Result<(), Refused> {
-        let TaskCancellation { job: id, task, reason, grace_ms } = cancellation;
+        let TaskCancellation { job, task, reason, grace_ms } = cancellation;
+        let id = job.id.clone();
         let _handling = Handling(&id);
+        self.check_not_replaced(&job)?;
         self.check_goes_on(&id)?;
         let unknown = || Refused::UnknownTask { job: id.clone(), task };
         let job = self.task_jobs.get_mut(&id).ok_or_else(unknown)?;

@@ -209,6 +209,11 @@ impl TaskJob {
         &self.id
     }
 
+    /// What tells it from others of its name.
+    pub(in crate::core) fn nonce(&self) -> u32 {
+        self.state.nonce
+    }
+
     /// When it was over, in epoch µs.
     pub fn ended_us(&self) -> Option<u64> {
         self.state.ended_us

@@ -22,6 +22,7 @@ impl TaskJob {
         let workers = self.leases.values().filter(|tasks| !tasks.is_empty()).count();
         vec![
             ("kind", "tasks".to_owned()),
+            ("nonce", state.nonce.to_string()),
             ("state", self.shown().to_string()),
             ("code", code.map(|code| code.to_string()).unwrap_or_default()),
             ("reason", reason.to_owned()),

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, marker::PhantomData, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::within;
-use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use syncline_scheduler::{ids::JobRef, tasks::TaskIndex};
 use tokio::time::Instant;
 
 use super::{GraphRun, TaskError, value::pause};
@@ -67,7 +67,7 @@ impl GraphRun {
 }
 
 impl Client {
-    async fn ended_tasks(&self, job: &JobId, asked: &[TaskIndex]) -> Result<Vec<TaskIndex>, ClientError> {
+    async fn ended_tasks(&self, job: &JobRef, asked: &[TaskIndex]) -> Result<Vec<TaskIndex>, ClientError> {
         self.retry_for(self.to_wait(), |c| {
             let (job, asked) = (job.clone(), asked.to_vec());
             async move { c.ended_tasks(within(CALL_TIMEOUT), job, asked).await }
@@ -88,7 +88,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     /// engine or Redis. May be called again after an error, and may be dropped while it waits: no task is lost or given twice.
     ///
     /// # Errors
-    /// E131 if there is no such job, E138 if it has fewer tasks; E300 if no engine is reached, E136 if none leads; of the
+    /// E131 if there is no such job, E650 if another has its name by now, E138 if it has fewer tasks; E300 if no engine is reached, E136 if none leads; of the
     /// shards, what keeps them from giving a large value. That a task failed is no error here: it is in
     /// [`value`](Completed::value).
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
@@ -106,7 +106,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             if self.ended.is_empty() {
                 // Through a time without an engine it was not busy.
                 let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);
-                self.run.client.until_over(self.run.id(), pause(since.elapsed()).max(longest_look)).await;
+                self.run.client.until_over(&self.run.job, pause(since.elapsed()).max(longest_look)).await;
                 // No other has ended, and the shard that has it may have come back.
                 self.ended.append(&mut self.failed);
             }
@@ -130,7 +130,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             let count = self.open.len().min(MAX_ASKED);
             let asked: Vec<TaskIndex> = self.open[..count].iter().map(|(_, task)| *task).collect();
             // As they were asked for, and a task may be asked for twice.
-            let mut ended = self.run.client.ended_tasks(self.run.id(), &asked).await?.into_iter().peekable();
+            let mut ended = self.run.client.ended_tasks(&self.run.job, &asked).await?.into_iter().peekable();
             let (ended, open): (Vec<_>, Vec<_>) =
                 self.open.drain(..count).partition(|(_, task)| ended.next_if_eq(task).is_some());
             self.open.extend(open);

@@ -8,7 +8,10 @@ use std::{
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::status::JobView;
-use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use syncline_scheduler::{
+    ids::{JobId, JobRef},
+    tasks::TaskIndex,
+};
 use tokio::sync::OnceCell;
 
 use super::TaskError;
@@ -26,7 +29,8 @@ use crate::{
 #[derive(Clone)]
 pub struct GraphRun {
     pub(super) client: Client,
-    id: JobId,
+    /// The job that was submitted: of one that takes its name later nothing is read, and nothing is done to it.
+    pub(super) job: JobRef,
     is_new: bool,
     graph: GraphNumber,
     /// When the job was submitted, in milliseconds since the epoch of Unix, once that was asked for: of many tasks that have failed, the
@@ -36,18 +40,21 @@ pub struct GraphRun {
 
 impl fmt::Debug for GraphRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphRun").field("id", &self.id).field("is_new", &self.is_new).finish_non_exhaustive()
+        f.debug_struct("GraphRun")
+            .field("id", self.id())
+            .field("is_new", &self.is_new)
+            .finish_non_exhaustive()
     }
 }
 
 impl GraphRun {
-    pub(super) fn new(client: Client, id: JobId, is_new: bool, graph: GraphNumber) -> Self {
-        Self { client, id, is_new, graph, submitted_ms: Arc::default() }
+    pub(super) fn new(client: Client, job: JobRef, is_new: bool, graph: GraphNumber) -> Self {
+        Self { client, job, is_new, graph, submitted_ms: Arc::default() }
     }
 
     /// Id of the job, by which everybody else knows it.
     pub fn id(&self) -> &JobId {
-        &self.id
+        &self.job.id
     }
 
     /// `false`: the same graph was submitted before, and is this job. Its values, and its errors, are those of then;
@@ -59,9 +66,9 @@ impl GraphRun {
     /// Waits until the job is over, as [`Client::wait`] does.
     ///
     /// # Errors
-    /// As [`Client::wait`].
+    /// As [`Client::wait`]; E650 if another job has the name by now.
     pub async fn wait(&self, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
-        let mut ended = self.client.wait(&self.id, on_change).await;
+        let mut ended = self.client.wait_for(&self.job, on_change).await;
         if let Err(ClientError::JobFailed { reason, .. }) = &mut ended {
             self.tell_of_an_earlier_submission(reason).await;
         }
@@ -71,22 +78,22 @@ impl GraphRun {
     /// Cancels the job, as [`Client::cancel`] does.
     ///
     /// # Errors
-    /// As [`Client::cancel`].
+    /// As [`Client::cancel`]; E650 if another job has the name by now, E139 if the job is damaged: [`Client::cancel`] ends it then.
     pub async fn cancel(&self) -> Result<(), ClientError> {
-        self.client.cancel(&self.id).await
+        self.client.cancel_job(&self.job, &Cancellation::default()).await
     }
 
     /// Cancels one task of the job, as [`Client::cancel_task`] does.
     ///
     /// # Errors
-    /// As [`Client::cancel_task`]; E598 for a handle of another graph.
+    /// As [`Client::cancel_task`]; E598 for a handle of another graph, E650 if another job has the name by now.
     pub async fn cancel_task<T>(&self, handle: &TaskHandle<T>, how: &Cancellation) -> Result<(), TaskError> {
-        Ok(self.client.cancel_task(&self.id, self.task_of(handle)?, how).await?)
+        Ok(self.client.cancel_task_of(&self.job, self.task_of(handle)?, how).await?)
     }
 
     /// What a task of the job gives.
     pub(super) async fn value_of<T: DeserializeOwned>(&self, task: TaskIndex) -> Result<T, TaskError> {
-        let mut given = self.client.value_of(&self.id, task).await;
+        let mut given = self.client.value_of(&self.job, task).await;
         if let Err(TaskError::NoValue { reason, .. }) = &mut given {
             self.tell_of_an_earlier_submission(reason).await;
         }
@@ -100,7 +107,7 @@ impl GraphRun {
             return;
         }
         let ask =
-            || async { Ok::<_, ClientError>(self.client.status_once(&self.id).await?.job.submitted_ms) };
+            || async { Ok::<_, ClientError>(self.client.status_once(self.id()).await?.job.submitted_ms) };
         let submitted_ms = self.submitted_ms.get_or_try_init(ask).await.ok().copied().flatten();
         let age = submitted_ms.map(|submitted_ms| age(submitted_ms, SystemTime::now()));
         let since = age.map(|age| format!(", submitted {age} ago")).unwrap_or_default();
@@ -115,7 +122,7 @@ impl GraphRun {
         let task = handle.index();
         match handle.graph == self.graph {
             true => Ok(task),
-            false => Err(TaskError::OtherGraph { job: self.id.clone(), task }),
+            false => Err(TaskError::OtherGraph { job: self.id().clone(), task }),
         }
     }
 
@@ -145,7 +152,7 @@ mod tests {
     fn run(graph: &TaskGraph) -> GraphRun {
         let engines: EngineAddresses = "127.0.0.1:1".parse().unwrap();
         let client = Client::new(engines, Token::generate());
-        GraphRun::new(client, "sums".parse().unwrap(), true, graph.number())
+        GraphRun::new(client, JobRef { id: "sums".parse().unwrap(), nonce: Some(1) }, true, graph.number())
     }
 
     #[tokio::test]

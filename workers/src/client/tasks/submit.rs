@@ -3,7 +3,7 @@
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::JobId,
+    ids::{JobId, JobRef},
     tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},
 };
 
@@ -115,7 +115,8 @@ impl Client {
                 }
             }
         }
-        Ok(GraphRun::new(self.clone(), id, there.nonce == nonce, graph.number()))
+        let job = JobRef { id, nonce: Some(there.nonce) };
+        Ok(GraphRun::new(self.clone(), job, there.nonce == nonce, graph.number()))
     }
 
     async fn is_known(&self, id: &JobId) -> Result<bool, ClientError> {

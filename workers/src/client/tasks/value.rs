@@ -7,7 +7,7 @@ use std::{any::type_name, panic::resume_unwind, time::Duration};
 use serde::de::DeserializeOwned;
 use syncline_rpc::within;
 use syncline_scheduler::{
-    ids::JobId,
+    ids::{JobId, JobRef},
     tasks::{TaskIndex, TaskState, Value},
 };
 use tokio::{task::JoinSet, time::Instant};
@@ -36,7 +36,7 @@ impl GraphRun {
     ///
     /// # Errors
     /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept; E598 for a
-    /// handle of another graph.
+    /// handle of another graph; E650 if another job has the name by now.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
         self.value_of(self.task_of(handle)?).await
     }
@@ -77,12 +77,12 @@ impl Client {
     /// As [`GraphRun::get`]; E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let view = self.task_named(job, &name.parse()?).await?;
-        self.value_of(job, view.task).await
+        self.value_of(&job.clone().into(), view.task).await
     }
 
     pub(super) async fn value_of<T: DeserializeOwned>(
         &self,
-        job: &JobId,
+        job: &JobRef,
         task: TaskIndex,
     ) -> Result<T, TaskError> {
         let bytes = match self.value_when_done(job, task).await? {
@@ -92,8 +92,8 @@ impl Client {
             }
         };
         decode(&bytes).map_err(|cause| match bytes.is_empty() {
-            true => TaskError::NotKept { job: job.clone(), task },
-            false => TaskError::Decode { job: job.clone(), task, wanted: type_name::<T>(), cause },
+            true => TaskError::NotKept { job: job.id.clone(), task },
+            false => TaskError::Decode { job: job.id.clone(), task, wanted: type_name::<T>(), cause },
         })
     }
 
@@ -101,7 +101,7 @@ impl Client {
     #[cfg(feature = "worker")]
     pub(crate) async fn kept_values(
         &self,
-        job: &JobId,
+        job: &JobRef,
         tasks: impl IntoIterator<Item = TaskIndex>,
     ) -> Result<HashMap<TaskIndex, Value>, ClientError> {
         let (mut kept, mut tasks, mut asked) = (HashMap::new(), tasks.into_iter(), JoinSet::new());
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    async fn value_when_done(&self, job: &JobId, task: TaskIndex) -> Result<Value, TaskError> {
+    async fn value_when_done(&self, job: &JobRef, task: TaskIndex) -> Result<Value, TaskError> {
         let since = Instant::now();
         loop {
             if let Some(value) = self.value_now(job, task).await? {
@@ -134,19 +134,19 @@ impl Client {
             if view.state == TaskState::Done {
                 // It has ended between the two looks.
                 let value = self.value_now(job, task).await?;
-                return value.ok_or_else(|| TaskError::NotKept { job: job.clone(), task });
+                return value.ok_or_else(|| TaskError::NotKept { job: job.id.clone(), task });
             }
             if view.state.is_final() {
                 // The state is said already.
                 let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
                 let (state, code) = (view.state, view.code);
-                return Err(TaskError::NoValue { job: job.clone(), task, state, code, reason });
+                return Err(TaskError::NoValue { job: job.id.clone(), task, state, code, reason });
             }
             self.until_over(job, pause(since.elapsed())).await;
         }
     }
 
-    async fn value_now(&self, job: &JobId, task: TaskIndex) -> Result<Option<Value>, ClientError> {
+    async fn value_now(&self, job: &JobRef, task: TaskIndex) -> Result<Option<Value>, ClientError> {
         self.retry_for(self.to_wait(), |c| {
             let job = job.clone();
             async move { c.value(within(CALL_TIMEOUT), job, task).await }

@@ -2,7 +2,7 @@
 
 use syncline_rpc::within;
 use syncline_scheduler::{
-    ids::{JobId, NodeName},
+    ids::{JobId, JobRef, NodeName},
     tasks::{TaskIndex, TaskQuery, TaskView},
 };
 
@@ -15,13 +15,13 @@ impl Client {
     /// # Errors
     /// E131 if there is no such job, E138 if it is no graph of tasks; E300 if no engine is reached, E136 if none leads.
     pub async fn tasks(&self, job: &JobId, query: &TaskQuery) -> Result<Vec<TaskView>, ClientError> {
-        self.tasks_within(self.patience, job, query).await
+        self.tasks_within(self.patience, &job.clone().into(), query).await
     }
 
     async fn tasks_within(
         &self,
         patience: Patience,
-        job: &JobId,
+        job: &JobRef,
         query: &TaskQuery,
     ) -> Result<Vec<TaskView>, ClientError> {
         self.retry_for(patience, |c| {
@@ -60,7 +60,7 @@ impl Client {
     /// # Errors
     /// E344 if the job has no such task, and what [`tasks`](Self::tasks) lists.
     pub async fn task(&self, job: &JobId, task: TaskIndex) -> Result<TaskView, TaskError> {
-        self.task_within(self.patience, job, task).await
+        self.task_within(self.patience, &job.clone().into(), task).await
     }
 
     /// The general task of a job that has this name.
@@ -76,12 +76,12 @@ impl Client {
     pub(super) async fn task_within(
         &self,
         patience: Patience,
-        job: &JobId,
+        job: &JobRef,
         task: TaskIndex,
     ) -> Result<TaskView, TaskError> {
         let query = TaskQuery { first: task, limit: 1, ..TaskQuery::default() };
         let found =
             self.tasks_within(patience, job, &query).await?.into_iter().find(|view| view.task == task);
-        found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: task.to_string() })
+        found.ok_or_else(|| TaskError::Unknown { job: job.id.clone(), task: task.to_string() })
     }
 }

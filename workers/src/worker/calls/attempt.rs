@@ -73,7 +73,7 @@ pub(super) fn run(
         Ended::without_value(Outcome::NotBegun, 0)
     };
     let stopped = |run_us| Ended::without_value(Outcome::Stopped, run_us);
-    let args = match kept_values::filled(&group.job.job, &order.args, &around.cluster, stop) {
+    let args = match kept_values::filled(&group.job, &order.args, &around.cluster, stop) {
         Ok(Some(args)) if kept_values::are_whole(&args) => args,
         Ok(Some(_)) => return given_back(&"the engine does not have it, or not yet again"),
         Ok(None) => return stopped(0),

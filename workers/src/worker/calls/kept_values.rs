@@ -3,13 +3,13 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use syncline_scheduler::{
-    ids::JobId,
+    ids::JobRef,
     tasks::{OneArg, OrderArg},
 };
 
 use crate::{
     client::ClientError,
-    functions::{OwnCluster, StopFlag},
+    functions::{JobKey, OwnCluster, StopFlag},
 };
 
 /// Whether the engine had all of them.
@@ -20,7 +20,7 @@ pub(super) fn are_whole(args: &[OrderArg]) -> bool {
 /// The arguments with such values in their places; those that are not kept any more stay named. It may block for as long as no engine
 /// answers; `None` if it was asked to stop meanwhile.
 pub(super) fn filled<'a>(
-    job: &JobId,
+    job: &JobKey,
     args: &'a [OrderArg],
     cluster: &OwnCluster,
     stop: &StopFlag,
@@ -30,9 +30,11 @@ pub(super) fn filled<'a>(
     if tasks.is_empty() {
         return Ok(Some(args.into()));
     }
+    // An attempt that is given up may outlive its job: nothing of the one that has taken the name is for it.
+    let job = JobRef { id: job.job.clone(), nonce: Some(job.nonce) };
     let kept = cluster.runtime().block_on(async {
         tokio::select! {
-            kept = cluster.client().kept_values(job, tasks) => Some(kept),
+            kept = cluster.client().kept_values(&job, tasks) => Some(kept),
             () = stop.asked() => None,
         }
     });
