@@ -111,6 +111,11 @@ impl ClientService for ClientHandler {
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault> {
         self.context.lead()?;
+        // Somebody else may have sent it too, and its large arguments may be gone with the calls that took them.
+        let (id, count) = (job.clone(), tasks.len());
+        if self.context.query(move |core| core.has_part(&id, nonce, first, count)).await? {
+            return Ok(());
+        }
         self.context.check_graph(&[], &tasks).await?;
         self.context.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
     }

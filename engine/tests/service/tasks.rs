@@ -223,7 +223,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
-    let rig = Rig::start(1).await;
+    let mut rig = Rig::start(1).await;
     let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 4).await);
     let first = graph("parts", vec![call(b"1")]);
     let job = submit(&client, GraphSpec { complete: false, ..first }).await;
@@ -240,7 +240,7 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };
     assert_eq!(extend(2, vec![large.clone()]).await, Err(missing), "who keeps the value is not there");
     rig.announce(rig.start_shard().await).await.unwrap();
-    assert_eq!(extend(2, vec![large]).await, Ok(()));
+    assert_eq!(extend(2, vec![large.clone()]).await, Ok(()));
 
     assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 0).await.unwrap(), Ok(false));
     let start = async |count| client.start_graph(within(TEST_TIMEOUT), job.clone(), NONCE, count).await;
@@ -254,6 +254,10 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     );
     let keeps = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
     assert_eq!(keeps.blobs, 1, "the large value is not collected while the job names it");
+
+    rig.crash().await;
+    let again = rig.client().await.extend_graph(within(TEST_TIMEOUT), job, NONCE, TaskIndex(2), vec![large]);
+    assert_eq!(again.await.unwrap(), Ok(()), "no shard is there, and the part is");
 }
 
 #[tokio::test(flavor = "multi_thread")]

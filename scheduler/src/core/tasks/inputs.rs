@@ -80,6 +80,12 @@ impl Core {
         is_same_job(there.phase(), there.state.nonce == nonce, replace).then_some(receipt)
     }
 
+    /// Whether a part of the graph with this nonce is there already.
+    pub fn has_part(&self, id: &JobId, nonce: u32, first: TaskIndex, tasks: usize) -> bool {
+        let job = self.task_jobs.get(id).filter(|job| job.nonce() == nonce);
+        job.is_some_and(|job| job.has_part(first, tasks))
+    }
+
     /// Drops a job that is over, because another takes its name.
     pub(in crate::core) fn make_room_for(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
         if let Some(old) = self.jobs.remove(id) {
@@ -287,13 +293,17 @@ impl TaskJob {
         !changes.workers.is_empty()
     }
 
+    fn has_part(&self, first: TaskIndex, tasks: usize) -> bool {
+        u64::from(first.0) + tasks as u64 <= u64::from(self.graph.len())
+    }
+
     /// Adds a part of the graph; `false` if it is there already.
     fn extend(&mut self, first: TaskIndex, tasks: &[NewTask], now_us: u64) -> Result<bool, InvalidGraph> {
         self.await_parts_from(now_us);
-        let there = self.graph.len();
-        if u64::from(first.0) + tasks.len() as u64 <= u64::from(there) {
+        if self.has_part(first, tasks.len()) {
             return Ok(false);
         }
+        let there = self.graph.len();
         if first.0 != there {
             return Err(InvalidGraph::Gap { given: first, there });
         }
