@@ -63,7 +63,8 @@ impl BlobClient {
     /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
     pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
-        let mut last = missing(digest);
+        // One that cannot be asked may have it whole: only where all were asked it is lost.
+        let (mut lost, mut unasked) = (missing(digest), None);
         for address in addresses {
             self.cancel_token.check()?;
             let got = self.get_from(address, wanted);
@@ -72,13 +73,13 @@ impl BlobClient {
             match got {
                 Ok(Fetched::Whole(bytes)) => return Ok(bytes),
                 Ok(Fetched::Damaged) => {
-                    last = PsError::Damaged { digest: digest.into(), address: address.clone() };
+                    lost = PsError::Damaged { digest: digest.into(), address: address.clone() };
                 }
                 Ok(Fetched::Missing) => {}
-                Err(error) => last = error.into_error(address),
+                Err(error) => unasked = Some(error.into_error(address)),
             }
         }
-        Err(last)
+        Err(unasked.unwrap_or(lost))
     }
 
     /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried again for so long.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    net::TcpListener,
     time::{Duration, SystemTime},
 };
 
@@ -60,6 +61,13 @@ fn a_blob_damaged_on_disk_is_noticed_by_its_reader_and_removed_so_that_it_is_upl
     damage();
     rig.blobs().put(&addresses[1], b"precious").unwrap();
     assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+    // One that cannot be asked may have it whole.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for beside in [[addresses[0].clone(), nobody.clone()], [nobody, addresses[0].clone()]] {
+        damage();
+        let away = rig.blobs().get(&beside, &digest).unwrap_err();
+        assert!(away.is_away(), "{away}");
+    }
 }
 
 #[test]
