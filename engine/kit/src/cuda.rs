@@ -157,8 +157,9 @@ fn loader_dirs(conf_dir: &Path) -> Vec<PathBuf> {
     texts.lines().map(str::trim).filter(|line| line.starts_with('/')).map(PathBuf::from).collect()
 }
 
+/// The first library of this name that this machine can load.
 fn find_in(dirs: &[PathBuf], name: &str) -> Option<PathBuf> {
-    dirs.iter().map(|dir| dir.join(name)).find(|file| file.is_file())
+    dirs.iter().map(|dir| dir.join(name)).find(|file| elf::is_of_this_machine(file))
 }
 
 /// The release of CUDA whose runtime is among these libraries; the pinned build's if none is.

@@ -1,4 +1,4 @@
-//! Which libraries a shared library asks the dynamic loader for.
+//! Which libraries a shared library asks the dynamic loader for, and whether a machine can load it.
 //!
 //! In: a 64-bit little-endian ELF file with section headers. Out: its `DT_NEEDED` names in order. Reads a few kilobytes,
 //! wherever they lie in the file. Format: System V ABI, chapters 4 and 5.
@@ -8,6 +8,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// A 64-bit little-endian file.
+const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
+/// `e_machine` of this program.
+const THIS_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 0xb7 } else { 0x3e };
 const SHT_DYNAMIC: u32 = 6;
 const DT_NEEDED: u64 = 1;
 const SECTION_BYTES: u64 = 64;
@@ -17,11 +21,20 @@ const ENTRY_BYTES: usize = 16;
 const MOST_ENTRIES: u64 = 10_000;
 const LONGEST_NAME: usize = 256;
 
+/// Whether a file is a library of this machine's kind. The dynamic loader passes over those of another class or processor while it
+/// searches, such as 32-bit ones; one that is named by its path it refuses.
+pub(super) fn is_of_this_machine(library: &Path) -> bool {
+    let header = File::open(library).and_then(|file| read::<20>(&file, 0));
+    header.is_ok_and(|header| {
+        header[..6] == MAGIC && u16::from_le_bytes([header[18], header[19]]) == THIS_MACHINE
+    })
+}
+
 /// The names that `library` needs, in the order in which they are loaded.
 pub(super) fn needed(library: &Path) -> io::Result<Vec<String>> {
     let file = File::open(library)?;
     let header: [u8; 64] = read(&file, 0)?;
-    if header[..6] != *b"\x7fELF\x02\x01" {
+    if header[..6] != MAGIC {
         return Err(damaged("it is no 64-bit little-endian ELF file"));
     }
     let (sections, count) = (u64_at(&header, 0x28), u16::from_le_bytes([header[0x3c], header[0x3d]]));
@@ -94,5 +107,29 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             needed(&path).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_library_of_another_class_or_processor_is_not_of_this_machine() {
+        let this = std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64].to_vec();
+        let changed = |at: usize, to: u8| {
+            let mut header = this.clone();
+            header[at] = to;
+            header
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib.so");
+        for (header, want) in [
+            (this.clone(), true),
+            (changed(4, 1), false),
+            (changed(5, 2), false),
+            (changed(18, 3), false),
+            (this[..19].to_vec(), false),
+            (b"INPUT ( libother.so.1 ) and more".to_vec(), false),
+        ] {
+            std::fs::write(&path, &header).unwrap();
+            assert_eq!(is_of_this_machine(&path), want, "{header:?}");
+        }
+        assert!(!is_of_this_machine(dir.path()) && !is_of_this_machine(&dir.path().join("nowhere")));
     }
 }

@@ -289,7 +289,7 @@ fn a_damaged_wheel_in_the_cache_is_refused() {
         let kit = cache.path().join("kit");
         fs::create_dir(&kit).unwrap();
         fs::write(kit.join(file), "PK, but not really").unwrap();
-        fs::write(cache.path().join("libcuda.so.1"), "").unwrap();
+        library(&cache.path().join("libcuda.so.1"), &[]);
         search.library_dirs = vec![cache.path().into()];
         let found = match part {
             Part::OnnxRuntime => search.onnxruntime(&silent),
@@ -408,6 +408,7 @@ fn library(path: &Path, needs: &[&str]) {
     let sections_at = dynamic_at + dynamic.len() as u64;
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    header[0x12] = if cfg!(target_arch = "aarch64") { 0xb7 } else { 0x3e };
     header[0x28..0x30].copy_from_slice(&sections_at.to_le_bytes());
     header[0x3c] = 2;
     let section = |ty: u8, at: u64, bytes: usize| {
@@ -455,7 +456,7 @@ impl GpuMachine {
     }
 
     fn put(&self, file: &str) {
-        fs::write(self.root.path().join(file), "").unwrap();
+        library(&self.root.path().join(file), &[]);
     }
 
     fn remove(&self, file: &str) {
@@ -490,6 +491,22 @@ fn a_gpu_gets_the_libraries_that_its_provider_asks_for_in_order() {
     want[2] = "lib/libcublas.so.12".to_owned();
     want.push("lib/libnvrtc.so.12".to_owned());
     assert_eq!(names(machine.parts().unwrap()), want);
+}
+
+#[test]
+fn a_library_of_32_bits_is_passed_over_for_the_one_behind_it() {
+    let mut machine = GpuMachine::new();
+    let of_32_bits = machine.root.path().join("lib32");
+    fs::create_dir(&of_32_bits).unwrap();
+    machine.search.library_dirs.insert(0, of_32_bits.clone());
+    let want = machine.parts().unwrap();
+    for name in ["libcuda.so.1", "libcudart.so.12"] {
+        fs::write(of_32_bits.join(name), b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x03\0 and the rest")
+            .unwrap();
+    }
+    assert_eq!(machine.parts().unwrap(), want);
+    machine.remove("lib/libcuda.so.1");
+    assert_eq!(machine.parts().unwrap_err().code(), "E491");
 }
 
 #[test]
@@ -555,7 +572,7 @@ fn a_build_without_cuda_is_refused_if_named_and_else_passed_over() {
 #[test]
 fn a_damaged_provider_is_an_error_that_names_it() {
     let machine = GpuMachine::new();
-    machine.put(GpuMachine::PROVIDER);
+    fs::write(machine.root.path().join(GpuMachine::PROVIDER), "").unwrap();
     let error = machine.parts().unwrap_err();
     assert_eq!(error.code(), "E108", "{error}");
     assert!(error.to_string().contains("libonnxruntime_providers_cuda.so"), "{error}");
