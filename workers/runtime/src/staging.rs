@@ -1,6 +1,9 @@
 //! Copies of inputs in memory from which a device reads them.
 
-use std::thread;
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType};
@@ -48,15 +51,28 @@ pub(super) fn stage<'s>(
 
 /// Copies to page-locked memory, on several threads where it is much: one alone is slower than the bus.
 fn copy_to(locked: &mut [f32], from: &[f32], threads: usize) {
+    copy_on(thread::Builder::new, locked, from, threads);
+}
+
+/// The same on threads that `builder` makes, as far as the system gives them: this one copies what they do not.
+fn copy_on(builder: impl Fn() -> thread::Builder, locked: &mut [f32], from: &[f32], threads: usize) {
     let parts = (from.len() / LEAST_PART).clamp(1, threads.max(1));
     if parts == 1 {
         return locked.copy_from_slice(from);
     }
     let each = from.len().div_ceil(parts);
-    thread::scope(|scope| {
-        for (locked, from) in locked.chunks_mut(each).zip(from.chunks(each)) {
-            scope.spawn(|| locked.copy_from_slice(from));
+    let left = Mutex::new(locked.chunks_mut(each).zip(from.chunks(each)));
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let copy = || {
+        while let Some((locked, from)) = next() {
+            locked.copy_from_slice(from);
         }
+    };
+    thread::scope(|scope| {
+        let helpers = (1..parts).map(|_| builder().spawn_scoped(scope, copy));
+        // At a limit on threads the next one would be refused as well.
+        helpers.take_while(Result::is_ok).for_each(drop);
+        copy();
     });
 }
 
@@ -74,5 +90,14 @@ mod tests {
             copy_to(&mut locked, &from, threads);
             assert!(locked == from, "{elements} on {threads}");
         }
+    }
+
+    #[test]
+    fn where_the_system_gives_no_thread_one_copies_all_of_it() {
+        let from: Vec<f32> = (0..LEAST_PART * 3 + 1).map(|n| n as f32).collect();
+        let mut locked = vec![-1.0; from.len()];
+        // No system has room for such a stack, and says what it says at the limit on threads.
+        copy_on(|| thread::Builder::new().stack_size(1 << 60), &mut locked, &from, 3);
+        assert!(locked == from);
     }
 }
