@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Folders at the root whose files are named by their whole path.
@@ -151,4 +152,27 @@ fn the_check_of_a_gpu_builds_as_the_pages_say_and_trains_every_job_of_the_exampl
     let mut there: Vec<String> = files.map(|path| path.file_stem().unwrap().display().to_string()).collect();
     there.sort_unstable();
     assert_eq!(listed, there);
+}
+
+#[test]
+fn the_check_of_a_gpu_names_it_as_nvidia_smi_does_and_notes_whatever_fails() {
+    let program = r#"
+import importlib.machinery, importlib.util, os, sys
+loader = importlib.machinery.SourceFileLoader("gpu_check", sys.argv[1])
+check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+loader.exec_module(check)
+for visible, device, want in [(None, "cuda:1", "1"), ("", "cuda:0", "0"), ("3", "cuda:0", "3"), ("3, GPU-8f2a", "cuda:1", "GPU-8f2a")]:
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    assert check.smi_name(device) == want, (visible, device)
+failures = []
+assert check.attempt(failures, "digits", lambda: [][-1]) is None
+assert check.attempt(failures, "mnist", lambda: 1 / 0) is None
+assert check.attempt(failures, "cifar10", lambda: 7) == 7
+assert failures == ["digits: IndexError: list index out of range", "mnist: ZeroDivisionError: division by zero"], failures
+"#;
+    let script = root().join("scripts/gpu-check");
+    let ended = Command::new("python3").args(["-B", "-c", program]).arg(script).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

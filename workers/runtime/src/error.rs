@@ -225,8 +225,8 @@ impl BackendError {
                  LD_LIBRARY_PATH",
             ),
             Self::Device { .. } => Some(
-                "`nvidia-smi` lists the GPUs, counted from 0, and the newest CUDA that the driver can run; \
-                 CUDA_VISIBLE_DEVICES hides some",
+                "`nvidia-smi` lists the GPUs, and the newest CUDA that the driver can run; CUDA counts them as it does with \
+                 CUDA_DEVICE_ORDER=PCI_BUS_ID alone, and CUDA_VISIBLE_DEVICES hides some",
             ),
             Self::DeviceMemory { device: Device::Cpu, .. } => Some(
                 "fewer workers on the machine leave each of them more memory, and a smaller batch needs less: `batch` of the job, \
