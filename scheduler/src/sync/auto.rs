@@ -64,15 +64,22 @@ struct Figures {
 }
 
 impl Figures {
+    /// Of the workers of which all is known, if that are most of them: one that has just come is taken to be as the others are.
     fn of(context: &Context<'_>) -> Option<Self> {
-        let n = context.workers.len() as f64;
+        let known = context.workers.iter().filter_map(|pace| {
+            Some((pace.proportional?.us(context.batch), pace.communication?, pace.jitter?))
+        });
+        let known: Vec<(f64, f64, f64)> = known.collect();
+        if known.len() < 2 || 2 * known.len() <= context.workers.len() {
+            return None;
+        }
+        let n = known.len() as f64;
         let mut transfer = 0.0;
         let mut jitter = 0.0;
         let (mut sum, mut longest, mut shortest) = (0.0, 0.0f64, f64::INFINITY);
-        for pace in context.workers {
-            let us = pace.proportional?.us(context.batch);
-            transfer += pace.communication? / n;
-            jitter += pace.jitter? / n;
+        for (us, communication, of_worker) in known {
+            transfer += communication / n;
+            jitter += of_worker / n;
             sum += us;
             longest = longest.max(us);
             shortest = shortest.min(us);
@@ -135,12 +142,15 @@ fn batches_at_once(context: &Context<'_>, sizes: Option<&BTreeMap<Incarnation, u
 
 impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
-        let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
-        let (choice, why) = match figures {
-            Some(figures) => figures.choose(self.choice, context.local_rounds),
-            None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
+        let figures = Figures::of(context);
+        // With a change of the rule a local optimizer would begin anew.
+        let stays = self.choice.filter(|_| figures.is_none() && context.workers.len() > 1);
+        let (choice, why) = match (figures, stays) {
+            (Some(figures), _) => figures.choose(self.choice, context.local_rounds),
+            (None, Some(choice)) => (choice, "as before, until more speeds are known".to_owned()),
+            (None, None) => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
         };
-        self.choice = figures.is_some().then_some(choice);
+        self.choice = (figures.is_some() || stays.is_some()).then_some(choice);
         let (rule, mut opening) = match choice {
             Choice::Bsp => ("bsp", Bsp.open(context)),
             Choice::ElasticBsp => ("elastic-bsp", self.elastic.open(context)),
@@ -243,6 +253,22 @@ mod tests {
         assert_eq!(rule(&mut auto, &workers(&[10.0, 13.2], 0.0, 0.0)), "elastic-lb");
         assert_eq!(rule(&mut auto, &workers(&[10.0, 10.0], 0.0, 0.0)), "bsp");
         assert_eq!(rule(&mut auto, &workers(&[10.0, 13.2], 0.0, 0.0)), "bsp");
+    }
+
+    #[test]
+    fn it_stays_with_its_choice_when_somebody_joins_of_whom_nothing_is_known() {
+        let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+        let mut all = workers(&[10.0, 10.0, 10.0, 10.0], 0.01, 0.9);
+        assert_eq!(rule(&mut auto, &all[..2]), "local-sgd");
+        (all[2].communication, all[3].jitter) = (None, None);
+        assert_eq!(rule(&mut auto, &all[..3]), "local-sgd", "two of three are known");
+        assert_eq!(
+            rule(&mut auto, &all),
+            "local-sgd",
+            "two of four are not enough, and say nothing against it"
+        );
+        assert_eq!(rule(&mut auto, &all[2..3]), "elastic-bsp", "nobody else is left");
+        assert_eq!(rule(&mut auto, &all), "elastic-bsp");
     }
 
     #[test]
