@@ -26,6 +26,11 @@ impl FunctionCluster {
         Self { client: cluster.client(), cluster, stop, worker }
     }
 
+    /// Drops the worker with the functions where it is.
+    pub fn drop_worker(&self) {
+        self.worker.abort();
+    }
+
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.worker.await.unwrap();

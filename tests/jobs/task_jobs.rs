@@ -2,7 +2,10 @@
 //! worker are real.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -58,6 +61,27 @@ fn code(error: &TaskError) -> String {
 fn the_test_that_the_documents_show_is_one_that_runs() {
     let shown = include_str!("../../docs/tasks.md").contains(include_str!("documented_test.rs"));
     assert!(shown, "docs/tasks.md shows another test than tests/jobs/documented_test.rs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_of_a_worker_whose_future_is_dropped_is_told_to_stop() {
+    let (tell, told) = mpsc::channel();
+    let untold = move |context: &Context| {
+        tell.send("begun").unwrap();
+        let ended = long(context);
+        tell.send("stopped").unwrap();
+        ended
+    };
+    let cluster = FunctionCluster::start(0, Worker::builder().register(LONG, untold)).await;
+    let mut graph = TaskGraph::new("dropped");
+    graph.call(LONG, ());
+    cluster.client.submit_tasks(&graph).await.unwrap();
+    let heard = tokio::task::spawn_blocking(move || (told.recv(), told)).await.unwrap();
+    assert_eq!(heard.0, Ok("begun"));
+    cluster.drop_worker();
+    let ended = tokio::task::spawn_blocking(move || heard.1.recv()).await.unwrap();
+    assert_eq!(ended, Ok("stopped"));
+    cluster.cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -189,6 +189,7 @@ async fn run_session(
     }
     let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
     let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
+    let _until_the_end = AbandonedAtEnd(pool.clone());
     let (assignments, tasks) = mpsc::channel();
     let assignments = TaskSender::new(assignments);
     let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
@@ -244,6 +245,17 @@ async fn run_session(
         pool.give_way().await;
     }
     Ok(())
+}
+
+/// Threads for general tasks, which would wait for ever where the future of a session is dropped, or ends early.
+struct AbandonedAtEnd(Option<Pool>);
+
+impl Drop for AbandonedAtEnd {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.0 {
+            pool.abandon();
+        }
+    }
 }
 
 /// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the future that the
