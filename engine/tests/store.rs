@@ -527,6 +527,33 @@ async fn a_key_of_another_type_counts_as_lost_before_anything_is_written_and_giv
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_more_events_than_the_stream_keeps_the_newest_are_written_and_the_others_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "eventful".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    let mut told = 0;
+    for (seq, events, mode, dropped) in [
+        (1, 1_000, CommitMode::New, "800"),
+        (2, 1, CommitMode::Next, "801"),
+        (3, 450, CommitMode::Whole, "1251"),
+    ] {
+        let event = |at_us| Event { at_us, what: Happening::Resumed };
+        let events = (told + 1..=told + events).map(|ms| event(1_000 * ms)).collect::<Vec<_>>();
+        told += events.len() as u64;
+        store.commit(&job, FIRST, seq, mode, &Commit { events, ..commit("running") }).await.unwrap();
+        let kept = store.stream("look", &keys.events, None).await.unwrap();
+        assert_eq!(kept.len(), keys::STREAM_ENTRIES);
+        let times: Vec<&str> = kept.iter().map(|entry| &*entry.fields["at_ms"]).collect();
+        let newest = told + 1 - kept.len() as u64..=told;
+        assert_eq!(times, newest.map(|ms| ms.to_string()).collect::<Vec<_>>());
+        let count: String = store.query("count", &["HGET", &keys.job, "events_dropped"]).await.unwrap();
+        assert_eq!(count, dropped, "after {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_made_of_a_count_or_a_stream_stops_no_commit() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

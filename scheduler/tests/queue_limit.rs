@@ -90,6 +90,25 @@ fn the_rest_of_the_graph_goes_on_where_the_task_says_so() {
 }
 
 #[test]
+fn of_many_tasks_whose_time_ends_at_once_a_tick_fails_some_thousand_and_the_next_ones_the_rest() {
+    const TASKS: usize = 10_000;
+    let mut core = Core::new(1);
+    let class = class(Work::Call(function()), OnFailure::SkipDependents);
+    let submission = graph_submission(&id(), 1, vec![class], vec![new_task(0); TASKS]);
+    core.handle(NOW_US, Input::SubmitGraph(submission)).unwrap();
+    core.take_commits(NOW_US);
+    let mut failed = Vec::new();
+    while *core.task_job(&id()).unwrap().phase() == Phase::Running {
+        tick(&mut core, NOW_US + LIMIT_US);
+        let commit = core.take_commits(NOW_US + LIMIT_US).remove(&id()).unwrap();
+        failed.push(commit.graph.faults.len());
+    }
+    assert_eq!(failed.iter().sum::<usize>(), TASKS, "each once: {failed:?}");
+    assert!(failed.len() > 1 && failed.iter().all(|failed| *failed < 5_000), "{failed:?}");
+    assert_eq!(*core.task_job(&id()).unwrap().phase(), Phase::Done);
+}
+
+#[test]
 fn a_task_that_a_worker_has_waits_no_longer_and_its_next_attempt_waits_anew() {
     let mut core = call();
     join(&mut core, NOW_US + 1);

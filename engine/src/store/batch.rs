@@ -153,7 +153,12 @@ impl Operations {
             (JobKey::Barriers, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),
             (JobKey::Results, &commit.results, STREAM_ENTRIES, "results_dropped"),
         ] {
-            for entry in entries {
+            // What the stream would not keep does not travel: a moment may have as many events as a graph has tasks.
+            let untold = entries.len().saturating_sub(kept);
+            if untold > 0 {
+                self.begin("C", JobKey::Job, 2).arg(dropped).arg(untold);
+            }
+            for entry in &entries[untold..] {
                 let call = self.begin("X", key, 2 + 2 * entry.len()).arg(kept).arg(dropped);
                 for (field, value) in entry {
                     call.arg(*field).arg(value);
@@ -248,6 +253,11 @@ fn packed(strings: &[Vec<u8>]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{
+        core::{Event, Happening, TaskFault},
+        fault_code::FaultCode,
+    };
+
     use super::*;
 
     fn arguments(commit: &Commit, mode: CommitMode) -> usize {
@@ -272,6 +282,12 @@ mod tests {
             let commit = Commit { tasks: changed, ..Commit::default() };
             assert!(arguments(&commit, CommitMode::Next) < 1024 * 1024);
         }
+        let failed = |task| {
+            let fault = TaskFault { code: FaultCode::new("E060"), reason: "nobody has begun it".into() };
+            Event { at_us: 7, what: Happening::TaskFailed { task, fault } }
+        };
+        let commit = Commit { events: tasks().map(failed).collect(), ..Commit::default() };
+        assert!(arguments(&commit, CommitMode::Next) < 1024 * 1024);
     }
 
     #[test]

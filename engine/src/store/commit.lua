@@ -5,6 +5,7 @@
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   P, R the same of one MessagePack array   X XADD (first arguments: entries kept, field that counts those dropped)
+--       C counts entries as dropped that were left out (field, number)
 --       H every second entry goes   M two neighbors become one point   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, or {'fenced', epoch, seq}.
@@ -45,6 +46,10 @@ local function merged(earlier, later)
   return fields
 end
 local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
+local function count_dropped(field, entries)
+  -- Only somebody else makes a word of the count: that stops no job.
+  if failed(redis.pcall('HINCRBY', KEYS[2], field, entries)) then call('HSET', KEYS[2], field, entries) end
+end
 local goes_on = mode == 'next' or mode == 'whole'
 local has_summary, foreign = true, {}
 if goes_on then
@@ -109,6 +114,8 @@ while at <= #ARGV do
     call('HDEL', key, unpack(cmsgpack.unpack(ARGV[first])))
   elseif code == 'D' then
     call('HDEL', key, unpack(ARGV, first, last))
+  elseif code == 'C' then
+    count_dropped(ARGV[first], ARGV[last])
   elseif code == 'E' then
     call('EXPIRE', key, ARGV[first])
   elseif code == 'H' then
@@ -130,15 +137,13 @@ while at <= #ARGV do
   else
     local before = call('XLEN', key)
     local function add() return redis.pcall('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 2, last)) end
-    -- Only somebody else gives a stream the last id that there is, or makes a word of the count: that stops no job.
+    -- Only somebody else gives a stream the last id that there is: that stops no job.
     if failed(add()) then
       call('UNLINK', key)
       add()
     end
     local dropped = before + 1 - call('XLEN', key)
-    if dropped > 0 and failed(redis.pcall('HINCRBY', KEYS[2], ARGV[first + 1], dropped)) then
-      call('HSET', KEYS[2], ARGV[first + 1], dropped)
-    end
+    if dropped > 0 then count_dropped(ARGV[first + 1], dropped) end
   end
   at = last + 1
 end

@@ -18,6 +18,10 @@ use crate::{
 /// Code of a task that no worker has begun in time.
 const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
 
+/// Tasks of a job that are seen to in one tick: as many as were added at once may wait from the same moment on, and workers wait for the
+/// commit. What is due besides follows with the next ticks.
+const MOST_AT_ONCE: usize = 4_096;
+
 /// A limit in words.
 fn not_begun_within(limit_ms: u64, reason: &str) -> String {
     format!("nobody has begun it within {} s: {reason}", limit_ms as f64 / 1e3)
@@ -31,13 +35,9 @@ impl Core {
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
         for id in due.collect::<Vec<JobId>>() {
             let _handling = Handling(&id);
-            for (task, reason) in self.overdue(&id, turn.now_us) {
-                if let Some(job) = self.task_jobs.get_mut(&id) {
-                    job.waited_too_long(task, reason, turn.now_us);
-                }
-            }
+            let overdue = self.overdue(&id, turn.now_us);
             if let Some(job) = self.task_jobs.get_mut(&id) {
-                job.forget_begun(turn.now_us);
+                overdue.into_iter().for_each(|(task, why)| job.queue_time_over(task, why, turn.now_us));
             }
             self.note(&id, turn);
         }
@@ -60,15 +60,18 @@ impl Core {
         }
     }
 
-    /// Tasks whose time to wait is over, each with the sentence why nobody has begun it.
-    fn overdue(&self, id: &JobId, now_us: u64) -> Vec<(u32, String)> {
+    /// Tasks whose time to wait is over, each with the sentence why nobody has begun it; without one those that have begun to train.
+    fn overdue(&self, id: &JobId, now_us: u64) -> Vec<(u32, Option<String>)> {
         let Some(job) = self.task_jobs.get(id) else { return Vec::new() };
         let mut reasons: BTreeMap<ClassIndex, String> = BTreeMap::new();
         let due = job.queue.iter().take_while(|(until_us, _)| *until_us <= now_us).map(|(_, task)| *task);
-        let with_reason = due.filter(|task| self.waits_for_a_worker(job, *task)).map(|task| {
+        let with_reason = due.take(MOST_AT_ONCE).map(|task| {
+            if !self.waits_for_a_worker(job, task) {
+                return (task, None);
+            }
             let class = job.graph.slot(task).class;
             let reason = reasons.entry(class).or_insert_with(|| self.why_not_held(job, task));
-            (task, reason.clone())
+            (task, Some(reason.clone()))
         });
         with_reason.collect()
     }
@@ -116,13 +119,6 @@ impl TaskJob {
         self.changes.faults.insert(task);
     }
 
-    /// Of those whose time is over, the ones that did not fail have begun to train.
-    fn forget_begun(&mut self, now_us: u64) {
-        while let Some(&(_, task)) = self.queue.first().filter(|(until_us, _)| *until_us <= now_us) {
-            self.clear_queue_deadline(task);
-        }
-    }
-
     /// The time begins anew for all that wait.
     pub(super) fn restart_queue_deadline(&mut self) {
         self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
@@ -159,12 +155,15 @@ impl TaskJob {
         changed
     }
 
-    fn waited_too_long(&mut self, task: u32, reason: String, now_us: u64) {
-        let limit_ms = self.class_of(task).class.rules.queue_limit_ms.unwrap_or_default();
-        if !self.is_running() || self.graph.state(task).is_final() {
+    /// The time of a task is over: it fails where somebody says why nobody has begun it.
+    fn queue_time_over(&mut self, task: u32, why: Option<String>, now_us: u64) {
+        // One before it may have ended the job.
+        if !self.is_running() {
             return;
         }
         self.clear_queue_deadline(task);
+        let Some(reason) = why.filter(|_| !self.graph.state(task).is_final()) else { return };
+        let limit_ms = self.class_of(task).class.rules.queue_limit_ms.unwrap_or_default();
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
         let reason = not_begun_within(limit_ms, &reason);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG, reason };
