@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use syncline_scheduler::{core::Effect, tasks::TaskQuery};
 use syncline_scheduler::{
-    core::{Cancellation, Core, Input, Job, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, GraphChanges, Input, Job, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     fault_code::FaultCode,
     ids::{Incarnation, JobId, ShardIndex},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
@@ -91,6 +91,26 @@ fn a_task_does_not_wait_too_long_while_nobody_leads() {
     assert_eq!(graph_code(&next), None);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US);
     assert_eq!(graph_code(&next).as_deref(), Some("E060"));
+}
+
+#[test]
+fn for_time_in_which_nobody_led_nothing_is_written_of_the_tasks_that_wait() {
+    let mut core = graph(Work::Call(function()), queue_limit());
+    core.take_commits(NOW_US);
+    core.discount_downtime(NOW_US, NOW_US + GAP_US);
+    let commit = core.take_commits(NOW_US + GAP_US).remove(&id("graph")).unwrap();
+    assert!(commit.job_state.is_some() && commit.graph == GraphChanges::default(), "{commit:?}");
+    // What becomes ready later has its whole time as well.
+    let [wait_us, now_us] = [LIMIT_US / 2, NOW_US + GAP_US + LIMIT_US / 2];
+    core.handle(now_us, Input::Pause { job: id("graph"), paused: true }).unwrap();
+    core.handle(now_us, Input::Pause { job: id("graph"), paused: false }).unwrap();
+    tick(&mut core, now_us + LIMIT_US - 1);
+    assert_eq!(graph_code(&core), None);
+    let query = TaskQuery::default();
+    let reason = core.task_views(&id("graph"), &query, now_us + wait_us).unwrap()[0].reason.clone();
+    assert!(reason.ends_with("it fails in 2.5 s if nobody begins it"), "{reason}");
+    tick(&mut core, now_us + LIMIT_US);
+    assert_eq!(graph_code(&core).as_deref(), Some("E060"));
 }
 
 #[test]

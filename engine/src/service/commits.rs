@@ -110,13 +110,14 @@ impl DecisionLoop {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let mut warned = false;
+        let (mut warned, begun) = (false, tokio::time::Instant::now());
         let (mut locked_out_since, mut failing_since) = (None, None);
         loop {
             self.lead.pulse.beat();
             match write().await {
                 Ok(value) => {
                     if warned {
+                        self.lead.standstill.note(begun, tokio::time::Instant::now());
                         info!(what, %job, "redis takes writes again");
                         self.lead.store_outage.set_commit_failure(None);
                         self.lead.store_outage.set_full(None);

@@ -31,9 +31,6 @@ const INPUTS_PER_TURN: usize = 256;
 const PLACES_PER_TURN: usize = 8_192;
 /// How often it is looked which jobs that are over may be forgotten.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
-/// From one turn to the next so much time passes only where Redis takes no writes, or this process is not awake: nobody could have
-/// begun, or ended, anything. Else there is one for each tick.
-const STANDSTILL_US: u64 = 2_000_000;
 
 /// Why the loop ended.
 #[derive(Debug)]
@@ -66,8 +63,6 @@ pub(super) struct DecisionLoop {
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
     /// that had the name before may still come a second time.
     pub(super) highest_seq: u64,
-    /// When the last turn began.
-    pub(super) turned_us: Option<u64>,
 }
 
 impl DecisionLoop {
@@ -78,10 +73,13 @@ impl DecisionLoop {
         let ended = loop {
             if waiting.is_empty() {
                 self.lead.pulse.rest();
+                let rests_since = tokio::time::Instant::now();
                 if queue.recv_many(&mut messages, INPUTS_PER_TURN).await == 0 {
                     break LoopEnd::Stopped;
                 }
                 waiting.extend(messages.drain(..));
+                // There is a tick every moment, but while Redis is away.
+                self.lead.standstill.note_rest(rests_since, Duration::ZERO);
             }
             self.lead.pulse.beat();
             if let Err(ended) = self.turn(&mut waiting).await {
@@ -159,10 +157,10 @@ impl DecisionLoop {
 
     /// A time in which nothing could be decided counts for no limit.
     async fn discount_standstill(&mut self) {
-        let now_us = self.clock.now_us();
-        let Some(last_us) = self.turned_us.replace(now_us) else { return };
-        if now_us.saturating_sub(last_us) > STANDSTILL_US {
-            self.with_core(|core| core.discount_downtime(last_us, now_us)).await;
+        if let Some(stood_still) = self.lead.standstill.take() {
+            let now_us = self.clock.now_us();
+            let since_us = now_us.saturating_sub(stood_still.as_micros() as u64);
+            self.with_core(|core| core.discount_downtime(since_us, now_us)).await;
         }
     }
 

@@ -197,7 +197,6 @@ mod tests {
             expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
             highest_seq: 0,
-            turned_us: None,
         };
         Rig { decisions, _inbox: inbox, _redis: redis, _dir: dir }
     }
@@ -269,11 +268,36 @@ mod tests {
             }
             let then_us = rig.decisions.clock.now_us() - HOUR_US;
             rig.decisions.core.handle(then_us, Input::Submit(submission)).unwrap();
-            // Redis has taken no write for an hour, or there was a turn just now.
-            rig.decisions.turned_us = Some(if stood_still { then_us } else { then_us + HOUR_US });
+            if stood_still {
+                let begun = tokio::time::Instant::now();
+                rig.decisions.lead.standstill.note(begun, begun + Duration::from_micros(HOUR_US));
+            }
             rig.turn([Input::Tick]).await;
             let job = rig.decisions.core.job(&"waits".parse().unwrap()).unwrap();
             assert_eq!(job.phase().shown().to_string(), phase);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_takes_long_is_no_standstill_and_one_that_has_to_be_repeated_is() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let rig = rig().await;
+        let (decisions, job) = (&rig.decisions, "large".parse().unwrap());
+        tokio::time::pause();
+        for (fails, stood_still) in [(0, false), (1, true)] {
+            let tries = std::cell::Cell::new(0);
+            let write = || async {
+                tokio::time::sleep(HOUR).await;
+                tries.set(tries.get() + 1);
+                match tries.get() > fails {
+                    true => Ok(()),
+                    false => Err(StoreError::Unavailable { op: "commit", cause: "no answer".into() }),
+                }
+            };
+            decisions.retry_write("commit", &job, write).await.unwrap();
+            let stood = decisions.lead.standstill.take();
+            assert_eq!(stood.is_some_and(|stood| stood > HOUR), stood_still, "{stood:?}");
+            assert_eq!(stood.is_some(), stood_still, "{stood:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use syncline_scheduler::ids::{EngineEpoch, JobId};
 use super::{
     clock::Clock, job_directory::JobDirectory, job_ends::JobEnds, loop_pulse::LoopPulse,
     queue::DecisionQueue, sessions::Sessions, shard_control::ShardControl, shards::ShardDirectory,
-    store_outage::StoreOutage,
+    standstill::Standstill, store_outage::StoreOutage,
 };
 
 /// The parts of an engine that leads, each with its own rules; clones share them. The [decision loop](super::decision_loop) decides,
@@ -23,6 +23,8 @@ pub(super) struct Lead {
     pub jobs: JobDirectory,
     pub queue: DecisionQueue,
     pub store_outage: StoreOutage,
+    /// Noted by the loop that decides and by the renewal of the lease.
+    pub standstill: Standstill,
     /// Of the loop that decides.
     pub pulse: LoopPulse,
     pub job_ends: JobEnds,
@@ -46,6 +48,7 @@ impl Lead {
             jobs,
             queue,
             store_outage: StoreOutage::default(),
+            standstill: Standstill::default(),
             pulse: LoopPulse::default(),
             job_ends: JobEnds::default(),
         }

@@ -85,7 +85,9 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
     let (mut stall, mut looked) = (StallCounter::default(), Instant::now());
     loop {
         // Bounded by the pause: a look takes nothing from the time of a renewal.
+        let rests_since = tokio::time::Instant::now();
         let ((), seen) = tokio::join!(sleep(pause), timeout(pause, look(connected.as_ref())));
+        lead.standstill.note_rest(rests_since, pause);
         lead.store_outage.set_memory(seen.ok().flatten());
         // What takes longer is a time in which this process was not awake.
         let awake = looked.elapsed().min(3 * lease.duration);

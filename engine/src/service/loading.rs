@@ -147,7 +147,6 @@ impl DecisionLoop {
             forget_at: BTreeMap::new(),
             expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
-            turned_us: None,
         };
         let mut found = Found::default();
         let jobs = decision_loop.listed_or_found().await?;
@@ -246,6 +245,8 @@ impl DecisionLoop {
         if let Some(last_ms) = last_ms {
             self.core.discount_downtime(last_ms.saturating_mul(1_000), self.clock.now_us());
         }
+        // While jobs were loaded, nobody led either.
+        self.lead.standstill.take();
     }
 
     /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.

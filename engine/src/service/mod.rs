@@ -54,6 +54,7 @@ mod shard_slots;
 mod shards;
 mod shared_parts;
 mod snapshots;
+mod standstill;
 mod store_outage;
 mod watched_lease;
 mod worker_handler;

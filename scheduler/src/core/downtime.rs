@@ -19,6 +19,14 @@ impl Shift {
             Self::Earlier(by_us) => at_us.saturating_sub(by_us),
         }
     }
+
+    /// How far a clock without such times is behind the engine's, if it was behind by so much before.
+    pub(super) fn added_to(self, behind_us: i64) -> i64 {
+        match self {
+            Self::Later(by_us) => behind_us.saturating_add_unsigned(by_us),
+            Self::Earlier(by_us) => behind_us.saturating_sub_unsigned(by_us),
+        }
+    }
 }
 
 impl Core {

@@ -37,6 +37,9 @@ pub(super) struct JobState {
     /// Nothing more of it is given out.
     #[serde(default)]
     pub paused: bool,
+    /// For how long nobody led while tasks waited for workers; less where the clock was set back. See [`TaskJob::led_us`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unled_us: i64,
     /// Why somebody canceled it, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cancel_reason: String,
@@ -92,7 +95,7 @@ pub(super) struct RetryState {
     /// When the next attempt may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until_us: Option<u64>,
-    /// When a worker must have begun it.
+    /// When a worker must have begun it, on the job's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_until_us: Option<u64>,
     /// Somebody cancels it, for the reason in `last`, and it has until then to end by itself.
@@ -119,7 +122,7 @@ pub struct TaskJob {
     pub(super) postponed: BTreeSet<(u64, u32)>,
     /// Tasks that somebody cancels and that have until then to end by themselves, by time.
     pub(super) canceling: BTreeSet<(u64, u32)>,
-    /// Tasks that a worker must have begun, by time.
+    /// Tasks that a worker must have begun, by time on the job's clock.
     pub(super) queue: BTreeSet<(u64, u32)>,
     /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped because it gave nothing.
     pub(super) continued: BTreeMap<u32, u32>,
@@ -169,6 +172,7 @@ impl TaskJob {
             started_us: None,
             ended_us: None,
             paused: false,
+            unled_us: 0,
             cancel_reason: String::new(),
             canceling_until_us: None,
         };

@@ -30,8 +30,10 @@ fn not_begun_within(limit_ms: u64, reason: &str) -> String {
 impl Core {
     /// Fails tasks that have waited for a worker for too long.
     pub(in crate::core) fn expire_queue_deadlines(&mut self, turn: &mut Turn<'_>) {
-        let is_due =
-            |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= turn.now_us);
+        let now_us = turn.now_us;
+        let is_due = |job: &TaskJob| {
+            job.gives_out() && job.queue.first().is_some_and(|(until_us, _)| *until_us <= job.led_us(now_us))
+        };
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
         for id in due.collect::<Vec<JobId>>() {
             let _handling = Handling(&id);
@@ -64,7 +66,8 @@ impl Core {
     fn overdue(&self, id: &JobId, now_us: u64) -> Vec<(u32, Option<String>)> {
         let Some(job) = self.task_jobs.get(id) else { return Vec::new() };
         let mut reasons: BTreeMap<ClassIndex, String> = BTreeMap::new();
-        let due = job.queue.iter().take_while(|(until_us, _)| *until_us <= now_us).map(|(_, task)| *task);
+        let led_us = job.led_us(now_us);
+        let due = job.queue.iter().take_while(|(until_us, _)| *until_us <= led_us).map(|(_, task)| *task);
         let with_reason = due.take(MOST_AT_ONCE).map(|task| {
             if !self.waits_for_a_worker(job, task) {
                 return (task, None);
@@ -90,6 +93,12 @@ impl Core {
 }
 
 impl TaskJob {
+    /// The job's clock, by which tasks wait for workers: the engine's without the time in which nobody led. So a million tasks that wait
+    /// need not be written anew for that time.
+    pub(super) fn led_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub_signed(self.state.unled_us)
+    }
+
     /// Takes note of when the tasks that became ready must have begun.
     pub(super) fn limit_queued(&mut self, now_us: u64) {
         for task in std::mem::take(&mut self.outbox.queued) {
@@ -97,7 +106,7 @@ impl TaskJob {
             let limit_ms = self.class_of(task).class.rules.queue_limit_ms;
             let waits = matches!(self.graph.state(task), TaskState::Ready | TaskState::Training);
             let Some(limit_ms) = limit_ms.filter(|_| waits) else { continue };
-            let until_us = now_us.saturating_add(limit_ms.saturating_mul(1_000));
+            let until_us = self.led_us(now_us).saturating_add(limit_ms.saturating_mul(1_000));
             self.queue.insert((until_us, task));
             let attempts = self.graph.slot(task).attempts;
             let faults =
@@ -133,7 +142,12 @@ impl TaskJob {
         let mut changed = until_us.is_some();
         self.state.canceling_until_us = until_us;
         self.changes.job_state |= changed;
-        let Self { queue, postponed, canceling, faults, changes, .. } = self;
+        let Self { state, queue, postponed, canceling, faults, changes, .. } = self;
+        if !queue.is_empty() {
+            state.unled_us = shift.added_to(state.unled_us);
+            changes.job_state = true;
+            changed = true;
+        }
         let mut move_all = |times: &mut BTreeSet<(u64, u32)>,
                             field: fn(&mut RetryState) -> &mut Option<u64>| {
             changed |= !times.is_empty();
@@ -147,7 +161,6 @@ impl TaskJob {
             });
             *times = moved.collect();
         };
-        move_all(queue, |faults| &mut faults.queued_until_us);
         move_all(canceling, |faults| &mut faults.canceling_until_us);
         if let Shift::Earlier(_) = shift {
             move_all(postponed, |faults| &mut faults.backoff_until_us);

@@ -155,7 +155,8 @@ impl Core {
             TaskState::Ready if job.state.paused => "the job is paused".into(),
             TaskState::Ready | TaskState::Training => {
                 let queued_until_us = faults.and_then(|faults| faults.queued_until_us);
-                let left_s = queued_until_us.map(|until_us| until_us.saturating_sub(now_us) as f64 / 1e6);
+                let left_s =
+                    queued_until_us.map(|until_us| until_us.saturating_sub(job.led_us(now_us)) as f64 / 1e6);
                 let left_s = left_s.filter(|_| self.waits_for_a_worker(job, task));
                 let fails = left_s.map(|left_s| format!("; it fails in {left_s:.1} s if nobody begins it"));
                 let alone = faults.is_some_and(|faults| faults.alone);
