@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Code of a task that somebody has canceled.
-const TASK_CANCELED: FaultCode = FaultCode::new("E602");
+pub(super) const TASK_CANCELED: FaultCode = FaultCode::new("E602");
 
 impl Core {
     /// Cancels one task of a job of general tasks that goes on.
@@ -72,7 +72,7 @@ impl TaskJob {
         } else {
             self.end_canceled(task, now_us);
         }
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
         Ok(())
     }
 
@@ -114,6 +114,6 @@ impl TaskJob {
         while let Some(&(_, task)) = self.canceling.first().filter(|(until_us, _)| *until_us <= now_us) {
             self.end_canceled(task, now_us);
         }
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct PendingActions {
     pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.
     pub released: Vec<String>,
+    /// Tasks that were to take outcomes, and have ended without giving anything.
+    pub ended_takers: Vec<u32>,
     /// Tasks that became ready and may not wait for ever.
     pub queued: Vec<u32>,
     /// Classes that have ready tasks and had none.

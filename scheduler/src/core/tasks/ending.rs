@@ -1,6 +1,6 @@
 //! How attempts at tasks end, and which are tried again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     adding::ReferenceScope,
@@ -8,7 +8,6 @@ use super::{
     graph::EdgeKind,
     job::{RetryState, TaskJob},
     last_runs::LastRun,
-    reconstruction::is_past,
     settling::End,
     values::ValueWithPreview,
 };
@@ -67,11 +66,11 @@ impl TaskJob {
         if slot.unmet > 0 {
             // Redis lost the end of what it needs, which the worker had: that runs again, and then this.
             self.wait_again(task);
-            return self.end_if_all_is_over(now_us);
+            return self.end_if_due(now_us);
         }
         if end.outcome == Outcome::NotBegun {
             self.never_began(task, now_us);
-            return self.end_if_all_is_over(now_us);
+            return self.end_if_due(now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
         let mean = &mut self.class_mut(slot.class).mean_run_us;
@@ -79,12 +78,12 @@ impl TaskJob {
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
         if self.is_canceling() {
             self.attempt_stopped(task, end);
-            return self.end_if_all_is_over(now_us);
+            return self.end_if_due(now_us);
         }
         if self.is_task_canceling(task) {
             if !matches!(end.outcome, Outcome::Value(_) | Outcome::Skipped) {
                 self.end_canceled(task, now_us);
-                return self.end_if_all_is_over(now_us);
+                return self.end_if_due(now_us);
             }
             self.forget_canceling(task);
         }
@@ -105,7 +104,7 @@ impl TaskJob {
             );
             let code = TOO_LARGE_INLINE;
             self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
-            return self.end_if_all_is_over(now_us);
+            return self.end_if_due(now_us);
         }
         let (by, preview) = (Assignee::Worker(worker), end.preview);
         match end.outcome {
@@ -129,7 +128,7 @@ impl TaskJob {
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
             Outcome::ArgumentsLost(lost) => self.arguments_lost(task, &by, *lost, now_us),
         }
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
     }
 
     /// Redis may have lost that a task was given out: the next attempt has another number than one that a worker has ended.
@@ -180,7 +179,7 @@ impl TaskJob {
                 _ => {}
             }
         }
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
     }
 
     /// How many of the tasks that a worker has may run there.
@@ -339,38 +338,22 @@ impl TaskJob {
         self.give_back_followers(task);
         let ends_job =
             self.class_of(task).class.rules.on_failure == OnFailure::FailJob && !self.is_caught(task);
-        let faults = self.note_attempts(task);
-        faults.last = Some(failure.clone());
-        let attempts = faults.attempts;
+        self.note_attempts(task).last = Some(failure.clone());
         self.settle(task, End::Nothing(TaskState::Failed));
-        let name = self.display(task);
         let Failure { code, reason, .. } = failure;
-        let fault = TaskFault { code, reason: reason.clone() };
-        self.tell(Happening::TaskFailed { task: name.clone(), fault }, now_us);
+        let fault = TaskFault { code, reason };
+        self.tell(Happening::TaskFailed { task: self.display(task), fault }, now_us);
         if ends_job {
-            let times = if attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
-            let reason = format!("task {name}{times}: {reason}");
-            self.end(Phase::Failed { code, reason }, now_us);
+            self.end_with(task, now_us);
         }
     }
 
-    /// Whether the outcome of a task that fails, or of one that is skipped with it, goes to a task that can begin all the same. Cost
-    /// O(tasks that are skipped, with their edges).
-    fn is_caught(&self, task: u32) -> bool {
-        let (mut lost, mut open, mut takers) = (HashSet::from([task]), vec![task], Vec::new());
-        while let Some(task) = open.pop() {
-            let again = self.is_made_again(task);
-            for (follower, kind) in self.graph.followers(task) {
-                match kind {
-                    _ if self.graph.state(follower).is_final() => {}
-                    _ if again && is_past(self.graph.state(follower), kind) => {}
-                    EdgeKind::Value | EdgeKind::Continue if lost.insert(follower) => open.push(follower),
-                    EdgeKind::Outcome => takers.push(follower),
-                    EdgeKind::Value | EdgeKind::Continue | EdgeKind::After => {}
-                }
-            }
-        }
-        takers.iter().any(|taker| !lost.contains(taker))
+    /// The job fails, because a task has.
+    pub(super) fn end_with(&mut self, failed: u32, now_us: u64) {
+        let Some(RetryState { attempts, last: Some(failure), .. }) = self.faults.get(&failed) else { return };
+        let times = if *attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
+        let reason = format!("task {}{times}: {}", self.display(failed), failure.reason);
+        self.end(Phase::Failed { code: failure.code, reason }, now_us);
     }
 
     /// A task has ended, and adds tasks.

@@ -30,6 +30,7 @@ pub(super) struct Slot {
 const TAKES_VALUES: u8 = 1;
 const NAMED: u8 = 2;
 const TAKES_BLOBS: u8 = 4;
+const TAKES_OUTCOMES: u8 = 8;
 
 impl Slot {
     /// Whether it takes the values of other tasks.
@@ -40,6 +41,11 @@ impl Slot {
     /// Whether arguments of it are blobs.
     pub(super) fn takes_blobs(&self) -> bool {
         self.flags & TAKES_BLOBS != 0
+    }
+
+    /// Whether it takes the outcomes of other tasks.
+    pub(super) fn takes_outcomes(&self) -> bool {
+        self.flags & TAKES_OUTCOMES != 0
     }
 
     /// Whether it has a name.
@@ -157,7 +163,8 @@ impl Graph {
         let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
         let flags = flag(record.arguments_of().next().is_some(), TAKES_VALUES)
             | flag(record.3.is_some(), NAMED)
-            | flag(record.blobs().next().is_some(), TAKES_BLOBS);
+            | flag(record.blobs().next().is_some(), TAKES_BLOBS)
+            | flag(record.outcomes_of().next().is_some(), TAKES_OUTCOMES);
         let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
         self.slots.push(slot);
         self.counts[state as usize] += 1;

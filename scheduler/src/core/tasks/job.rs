@@ -387,8 +387,16 @@ impl TaskJob {
         self.continued.retain(|parent, _| graph.state(*parent) == TaskState::Skipped);
     }
 
-    pub(super) fn end_if_all_is_over(&mut self, now_us: u64) {
-        if self.is_running() && self.graph.is_over() {
+    /// Ends the job where nothing is left to do, or where nobody takes a failure after all that was to go on as an outcome.
+    pub(super) fn end_if_due(&mut self, now_us: u64) {
+        let enders = std::mem::take(&mut self.outbox.ended_takers);
+        if !self.is_running() {
+            return;
+        }
+        if let Some(failed) = self.uncaught(&enders) {
+            return self.end_with(failed, now_us);
+        }
+        if self.graph.is_over() {
             let phase = if self.is_canceling() { Phase::Canceled } else { Phase::Done };
             self.end(phase, now_us);
         }

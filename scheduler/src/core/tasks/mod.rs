@@ -10,6 +10,7 @@ mod attempt_events;
 mod backoff;
 mod canceling;
 mod canceling_task;
+mod catching;
 mod changes;
 mod commit;
 mod differences;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Code of a task that no worker has begun in time.
-const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
+pub(super) const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
 
 /// Tasks of a job that are seen to in one tick: as many as were added at once may wait from the same moment on, and workers wait for the
 /// commit. What is due besides follows with the next ticks.
@@ -181,6 +181,6 @@ impl TaskJob {
         let reason = not_begun_within(limit_ms, &reason);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG, reason };
         self.fail(task, failure, now_us);
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
     }
 }

@@ -33,6 +33,9 @@ impl TaskJob {
             self.leave_backoff(task);
             self.graph.set_state(task, state);
             self.use_up_inputs(task);
+            if matches!(end, End::Nothing(_)) && self.graph.slot(task).takes_outcomes() {
+                self.outbox.ended_takers.push(task);
+            }
             let again = self.is_made_again(task);
             let (uses, stays) = self.uses(task);
             let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();

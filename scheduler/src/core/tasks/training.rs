@@ -324,7 +324,7 @@ impl TaskJob {
             }
             Err(failure) => self.attempt_failed(task, &by, failure, now_us),
         }
-        self.end_if_all_is_over(now_us);
+        self.end_if_due(now_us);
     }
 
     /// The job is over: nobody wants its trainings any more.

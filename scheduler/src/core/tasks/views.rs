@@ -250,7 +250,7 @@ impl Core {
 
 impl TaskJob {
     /// A task whose value this one needs, or gives, and which has none.
-    fn nothing_given(&self, task: u32) -> Option<u32> {
+    pub(super) fn nothing_given(&self, task: u32) -> Option<u32> {
         if let Some(child) = self.continued.get(&task) {
             return Some(*child);
         }
