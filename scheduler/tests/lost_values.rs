@@ -7,8 +7,8 @@ use syncline_scheduler::{
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, LostValues, NewTask, OnFailure, OneArg,
-        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskIndex, TaskOrder, TaskQuery, TaskRef,
-        TaskState, Value, Work,
+        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskIndex, TaskOrder, TaskQuery,
+        TaskRef, TaskState, Value, Work,
     },
 };
 
@@ -211,6 +211,20 @@ fn where_it_fails_then_what_waits_for_it_is_skipped_also_out_of_a_pause_and_the_
     rig.pass_s(1_000);
     rig.end(Incarnation(3), 3, lost(&["a"]));
     assert_eq!((rig.states(), rig.phase()), (vec![Failed, Skipped, Skipped, Skipped], &Phase::Done));
+}
+
+#[test]
+fn what_runs_again_has_all_its_retries_however_many_its_first_run_needed() {
+    let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)])]);
+    for value in ["a", "b"] {
+        rig.end(MAKER, 0, failed(FailureCause::Worker));
+        assert_eq!(rig.states()[0], TaskState::Backoff, "before {value}");
+        rig.pass_s(1_000);
+        rig.end(MAKER, 0, large(value));
+        let end = if value == "a" { lost(&["a"]) } else { Outcome::Value(Value::default()) };
+        rig.end(TAKER, 1, end);
+    }
+    assert_eq!((rig.states(), rig.phase()), (vec![TaskState::Done; 2], &Phase::Done));
 }
 
 #[test]

@@ -147,7 +147,10 @@ impl TaskJob {
             self.outbox.released.extend(self.values.remove(task));
             // Before any follower ends: with the last one of them a value would go that is still here.
             self.graph.record(task).arguments_of().for_each(|input| self.values.add_use(input));
-            self.note_attempts(task).again = true;
+            let faults = self.note_attempts(task);
+            faults.again = true;
+            // What its first run needed says nothing of this one.
+            (faults.crashes, faults.errors, faults.stops) = (0, 0, 0);
             self.graph.slot_mut(task).unmet = 0;
             if let Some(child) = self.graph.continued_by(task) {
                 self.continued.insert(task, child);
