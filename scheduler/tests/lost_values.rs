@@ -7,7 +7,7 @@ use syncline_scheduler::{
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, LostValues, NewTask, OnFailure, OneArg,
-        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskIndex, TaskOrder, TaskQuery,
+        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskQuery,
         TaskRef, TaskState, Value, Work,
     },
 };
@@ -225,6 +225,23 @@ fn what_runs_again_has_all_its_retries_however_many_its_first_run_needed() {
         rig.end(TAKER, 1, end);
     }
     assert_eq!((rig.states(), rig.phase()), (vec![TaskState::Done; 2], &Phase::Done));
+}
+
+#[test]
+fn who_finds_its_argument_lost_has_not_run_and_counts_for_no_mean_time() {
+    let takers = (0..100).map(|_| take(vec![output(0)]));
+    let mut rig = Rig::new([make(vec![])].into_iter().chain(takers).collect());
+    let leased = |rig: &Rig| rig.states().iter().filter(|state| **state == TaskState::Leased).count();
+    rig.end(MAKER, 0, large("a"));
+    let slots = leased(&rig);
+    let end = TaskEnd { run_us: 0, ..task_end(1, 1, lost(&["a"])) };
+    rig.handle(tasks_ended(TAKER, &id(), 1, vec![end]));
+    rig.end(MAKER, 0, large("b"));
+    assert_eq!(
+        leased(&rig),
+        slots,
+        "short ones are given out ahead, and of these nobody knows how short they are"
+    );
 }
 
 #[test]

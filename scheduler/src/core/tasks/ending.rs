@@ -73,9 +73,12 @@ impl TaskJob {
             return self.end_if_due(now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
-        let mean = &mut self.class_mut(slot.class).mean_run_us;
-        let run_us = end.run_us as f32;
-        *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
+        // One whose arguments are lost has not run.
+        if !matches!(end.outcome, Outcome::ArgumentsLost(_)) {
+            let mean = &mut self.class_mut(slot.class).mean_run_us;
+            let run_us = end.run_us as f32;
+            *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
+        }
         if self.is_canceling() {
             self.attempt_stopped(task, end);
             return self.end_if_due(now_us);
