@@ -97,7 +97,7 @@ impl Rig {
     fn cancel(&mut self, task: u32) {
         let reason = String::new();
         let task = TaskIndex(task);
-        self.handle(Input::CancelTask(TaskCancellation { job: id(), task, reason, grace_ms: 0 }));
+        self.handle(Input::CancelTask(TaskCancellation { job: id().into(), task, reason, grace_ms: 0 }));
     }
 
     fn states(&self) -> Vec<TaskState> {
