@@ -117,8 +117,24 @@ impl Job {
         if let Some(closed) = self.unknown_closes(progress.closed) {
             return Some(closed);
         }
+        if let Some(closed) = self.closed_by_another_order(progress) {
+            return Some(closed);
+        }
         let order = progress.orders.iter().find(|order| self.is_unknown(order))?;
         Some(format!("another order for barrier {} than is known there", order.superstep))
+    }
+
+    /// What shows that a shard has closed a barrier that has more pushes before it, as far as is known, in words: it was shortened since.
+    fn closed_by_another_order(&self, progress: &ShardProgress) -> Option<String> {
+        let mut closed = self.supersteps.iter().take_while(|(superstep, _)| superstep.0 < progress.closed);
+        closed.find_map(|(superstep, record)| {
+            record.roster.iter().find_map(|(worker, entry)| {
+                let (last, applied) = (entry.last?, *progress.watermarks.get(worker)?);
+                (applied < last).then(|| {
+                    format!("closed barrier {superstep} behind push {applied} of {worker}, which comes behind push {last} there")
+                })
+            })
+        })
     }
 
     /// What shows that so many barriers cannot be closed, as far as is known, in words: a shard closes what it was told to.
