@@ -87,6 +87,44 @@ fn a_function_trains_as_its_nodes_would() {
 }
 
 #[test]
+fn nodes_of_functions_need_no_names_and_may_have_those_of_others() {
+    let tanh = |node: &str, from: &str, to: &str| NodeProto {
+        name: node.to_owned(),
+        output: vec![to.to_owned()],
+        ..NodeProto::named("", "Tanh", &[from], &[])
+    };
+    for (node, calls) in
+        [("", ["", ""]), ("", ["one", "one"]), ("inner", ["", ""]), ("inner", ["one", "one"])]
+    {
+        let mut graph = GraphBuilder::new("names").with_opset(OPSET);
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 10.into()]);
+        let w = graph.weight("w", &[10], &[0.5; 10]);
+        graph.named("h", "Add", &[&x, &w], &[]);
+        graph.output("y");
+        let mut model = graph.finish();
+        model.opset_import.push(OperatorSetIdProto { domain: "own".to_owned(), version: 1 });
+        model.functions.push(FunctionProto {
+            name: "Twice".to_owned(),
+            domain: "own".to_owned(),
+            input: vec!["a".to_owned()],
+            output: vec!["c".to_owned()],
+            node: vec![tanh(node, "a", "b"), tanh(node, "b", "c")],
+            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPSET }],
+            ..FunctionProto::default()
+        });
+        for (name, from, to) in [(calls[0], "h", "m"), (calls[1], "m", "y")] {
+            model.graph.as_mut().unwrap().node.push(NodeProto {
+                domain: "own".to_owned(),
+                op_type: "Twice".to_owned(),
+                ..tanh(name, from, to)
+            });
+        }
+        tried(&model, &DeriveOptions::default())
+            .unwrap_or_else(|error| panic!("`{node}`, {calls:?}: {error}"));
+    }
+}
+
+#[test]
 fn a_function_for_other_operators_that_would_only_evaluate_is_refused_unless_that_is_asked_for() {
     let model = with_function(OPSET - 1);
     let error = tried(&model, &DeriveOptions::default()).unwrap_err().to_string();

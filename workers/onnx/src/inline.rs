@@ -15,14 +15,15 @@ const MAX_DEPTH: usize = 100;
 
 /// Writes out every call of a function whose operator sets are the model's, and checks the graph again.
 ///
-/// Values and nodes inside get the name of the call in front. A function for another version of an operator set keeps its
+/// Values inside get the number of the call in front, nodes its name, and a number behind where another node has that name: ONNX
+/// Runtime refuses two of one name, and names of nodes are optional. A function for another version of an operator set keeps its
 /// calls: whether the versions agree is for the runtime to say.
 pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
     let Some(graph) = model.graph.as_mut().filter(|_| !model.functions.is_empty()) else { return Ok(()) };
     let functions = model.functions.iter().filter(|function| agrees(function, &model.opset_import));
     let functions: HashMap<Key<'_>, Callee<'_>> =
         functions.map(|function| (key_of(function), Callee::of(function))).collect();
-    let mut inliner = Inliner { functions, nodes: 0, bytes: 0, calls: 0 };
+    let mut inliner = Inliner { functions, nodes: 0, bytes: 0, calls: 0, names: names_of_nodes(graph) };
     inliner.graph(graph, 0)?;
     for import in model.functions.iter().flat_map(|function| &function.opset_import) {
         if version(&model.opset_import, &import.domain).is_none() {
@@ -35,7 +36,17 @@ pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
     check_graph(graph, None).map(drop)
 }
 
-/// Most bytes of what is put in front of a name inside.
+/// Names of the nodes of a graph, and of those inside, with 1 for each.
+fn names_of_nodes(graph: &GraphProto) -> HashMap<String, usize> {
+    let (mut names, mut open) = (HashMap::new(), vec![graph]);
+    while let Some(graph) = open.pop() {
+        names.extend(graph.node.iter().map(|node| (node.name.clone(), 1)));
+        open.extend(graph.node.iter().flat_map(NodeProto::subgraphs));
+    }
+    names
+}
+
+/// Most bytes of what is put in front of a name inside, and behind it.
 const MADE_NAME_BYTES: usize = 32;
 
 /// A function that is written out.
@@ -115,6 +126,13 @@ struct Inliner<'m> {
     nodes: usize,
     bytes: usize,
     calls: usize,
+    /// Names of nodes, and the last number that was put behind each.
+    names: HashMap<String, usize>,
+}
+
+/// What nodes of a call are named after.
+fn called<'a>(call: &'a NodeProto, function: &'a FunctionProto) -> &'a str {
+    if call.name.is_empty() { &function.name } else { &call.name }
 }
 
 impl Inliner<'_> {
@@ -159,8 +177,8 @@ impl Inliner<'_> {
         }
         // What is put in counts as often as it may be: values of attributes, and names.
         let stated: usize = call.attribute.iter().map(Message::encoded_len).sum();
-        let names =
-            call.name.len() + call.input.iter().chain(&call.output).map(String::len).max().unwrap_or(0);
+        let names = called(call, function).len()
+            + call.input.iter().chain(&call.output).map(String::len).max().unwrap_or(0);
         let of_nodes = function.node.len().saturating_mul(names.saturating_add(MADE_NAME_BYTES));
         let put_in = references.saturating_mul(stated).saturating_add(of_nodes);
         self.nodes += function.node.len();
@@ -194,16 +212,32 @@ impl Inliner<'_> {
                 }
             }
         }
-        let call_label = if call.name.is_empty() { &function.name } else { &call.name };
+        let called = called(call, function);
         let binding = Binding { names, scope, call, defaults: &function.attribute_proto };
         let mut nodes = function.node.clone();
         for node in &mut nodes {
             binding.node(node);
             let inner = if node.name.is_empty() { &node.op_type } else { &node.name };
-            node.name = format!("{call_label}/{inner}");
+            node.name = self.name_apart(format!("{called}/{inner}"));
         }
         nodes.extend(passed);
         nodes
+    }
+
+    /// The name, with a number behind it where another node has it already.
+    fn name_apart(&mut self, wanted: String) -> String {
+        let Some(&last) = self.names.get(&wanted) else {
+            self.names.insert(wanted.clone(), 1);
+            return wanted;
+        };
+        let mut number = last + 1;
+        while self.names.contains_key(&format!("{wanted}_{number}")) {
+            number += 1;
+        }
+        let name = format!("{wanted}_{number}");
+        self.names.insert(wanted, number);
+        self.names.insert(name.clone(), 1);
+        name
     }
 }
 

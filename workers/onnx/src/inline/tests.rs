@@ -211,3 +211,38 @@ fn a_body_that_reads_what_nothing_makes_is_refused() {
     let text = refused(vec![call("y", "F", &["x"])], vec![function("F", &["a"], &["b"], body)]);
     assert!(text.contains("E305") && text.contains("syncline/call1/x"), "{text}");
 }
+
+#[test]
+fn written_out_nodes_have_names_that_no_other_has() {
+    let neg = |node: &str, from: &str, to: &str| NodeProto {
+        name: node.to_owned(),
+        output: vec![to.to_owned()],
+        ..NodeProto::named("", "Neg", &[from], &[])
+    };
+    let calls = |name: &str| {
+        let call = |from: &str, to: &str| NodeProto {
+            domain: "own".to_owned(),
+            op_type: "F".to_owned(),
+            ..neg(name, from, to)
+        };
+        vec![neg("call/Neg_2", "x", "k"), call("k", "m"), call("m", "y")]
+    };
+    let names = |call: &str, node: &str| {
+        let body = vec![neg(node, "a", "b"), neg(node, "b", "c")];
+        let graph = inlined(calls(call), vec![function("F", &["a"], &["c"], body)]);
+        graph.node.into_iter().skip(1).map(|node| node.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("call", ""), ["call/Neg", "call/Neg_3", "call/Neg_4", "call/Neg_5"]);
+    assert_eq!(names("", "n"), ["F/n", "F/n_2", "F/n_3", "F/n_4"]);
+}
+
+#[test]
+fn the_name_of_a_function_counts_as_often_as_it_is_written() {
+    let name = "F".repeat(1 << 20);
+    let body = (0..2_000).map(|n| NodeProto::named(&format!("v{n}"), "Neg", &["a"], &[])).collect();
+    let text = refused(
+        vec![NodeProto { name: String::new(), ..call("y", &name, &["x"]) }],
+        vec![function(&name, &["a"], &["v0"], body)],
+    );
+    assert!(text.contains("E301"), "{text}");
+}
