@@ -28,6 +28,7 @@ mod eval_parts;
 mod functions;
 mod graphs;
 mod losses;
+mod masked_softmax;
 mod models;
 mod nchwc_kernels;
 mod operators_document;

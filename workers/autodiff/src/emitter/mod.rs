@@ -157,6 +157,12 @@ impl Emitter {
         Some(self.graph.node(node))
     }
 
+    /// Whether a node with this operator reads a value.
+    pub(crate) fn is_read_by(&self, value: &str, op: &str) -> bool {
+        let readers = self.graph.value(value).map(|value| self.graph.consumers(value)).unwrap_or_default();
+        readers.iter().any(|reader| self.graph.node(*reader).op_type == op)
+    }
+
     /// The tensor that a value always is, if it is a constant.
     pub(crate) fn known(&self, value: &str) -> Option<&TensorProto> {
         self.graph.constant(self.graph.value(value)?)
