@@ -31,6 +31,7 @@ mod losses;
 mod masked_softmax;
 mod models;
 mod nchwc_kernels;
+mod operator_sets;
 mod operators_document;
 mod own_loss;
 mod precision;

@@ -286,15 +286,18 @@ mod tests {
     }
 
     #[test]
-    fn an_old_operator_set_is_raised_unless_that_changes_a_meaning() {
+    fn an_old_operator_set_is_raised_and_what_that_would_change_is_written() {
         let finished = |opset: i64, op: &str| {
             let mut template = mlp(&[3, 4, 2], 1);
             template.opset_import[0].version = opset;
             let mut emitter = emitter();
             let value = emitter.op(op, &["logits"], &[]);
-            emitter.finish(&template, &[], &[value]).opset()
+            let model = emitter.finish(&template, &[], &[value]);
+            let modes = model.graph.iter().flat_map(|graph| &graph.node).flat_map(|node| &node.attribute);
+            let written = modes.filter(|mode| mode.name == "coordinate_transformation_mode").count();
+            (model.opset(), written)
         };
-        assert_eq!([13, 17, 21].map(|opset| finished(opset, "Neg")), [17, 17, 21]);
-        assert_eq!(finished(13, "RoiAlign"), 13);
+        assert_eq!([13, 17, 21].map(|opset| finished(opset, "Neg")), [(17, 0), (17, 0), (21, 0)]);
+        assert_eq!([15, 16, 17].map(|opset| finished(opset, "RoiAlign")), [(17, 1), (17, 0), (17, 0)]);
     }
 }
