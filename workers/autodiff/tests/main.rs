@@ -27,6 +27,7 @@ mod empty_selections;
 mod eval_parts;
 mod functions;
 mod graphs;
+mod kinks;
 mod losses;
 mod masked_softmax;
 mod models;

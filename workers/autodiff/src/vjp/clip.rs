@@ -1,5 +1,8 @@
-//! y = min(max(x, low), high): dx = dy where low <= x <= high, else 0; dlow and dhigh are the sums of dy where x was
+//! y = min(max(x, low), high): dx = dy where low < x < high, else 0; dlow and dhigh are the sums of dy where x was
 //! replaced by them. A bound that is left out does not bound.
+//!
+//! At a bound nothing flows, as at the kink of Relu, which ONNX Runtime takes into a Clip behind it, and as in PyTorch. A bound that
+//! is trained leaves to x what it does not replace.
 //!
 //! Where the bounds want no gradient, dx = dy times a mask, which is faster than to choose twice. (To ask where y = x would
 //! be faster still, but in 16 bits the two may have been rounded in different places.)
@@ -33,10 +36,10 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     Ok(vec![Some(rest), low, high])
 }
 
-/// `dy` where x is within the bounds, else 0.
+/// `dy` where x is between the bounds, else 0.
 fn within(n: &mut NodeGrad<'_>, dy: &str) -> String {
     let mut kept: Option<String> = None;
-    for (index, side) in [(1, "GreaterOrEqual"), (2, "LessOrEqual")] {
+    for (index, side) in [(1, "Greater"), (2, "Less")] {
         let bound = n.input(index);
         if bound.is_empty() {
             continue;
