@@ -3,7 +3,7 @@
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, accept_ready, derive, supported_operators};
 use syncline_onnx::proto::TensorProto;
-use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, mlp};
+use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, attr_ints, mlp};
 
 use crate::onnxruntime;
 
@@ -140,6 +140,23 @@ fn a_model_that_onnx_runtime_refuses_is_refused() {
     graph.output(&y);
     let error = refused(&graph.finish(), Loss::MeanSquaredError, &DeriveOptions::default());
     assert_eq!(error.code(), "E323");
+}
+
+#[test]
+fn a_resize_of_an_axis_of_open_size_to_a_number_is_refused() {
+    for (axis, why) in [(0, "of those of the batch"), (1, "the axis `open` of")] {
+        let mut dims = ["batch".into(), 4.into(), 3.into()];
+        dims[axis] = "open".into();
+        let mut graph = GraphBuilder::new("resize").with_opset(18);
+        let x = graph.input("x", ElementType::F32, &dims);
+        let w = graph.weight("w", &[3], &[0.5; 3]);
+        let h = graph.op("Mul", &[&x, &w], &[]);
+        let size = graph.ints("size", &[2]);
+        let y = graph.op("Resize", &[&h, "", "", &size], &[attr_ints("axes", &[axis as i64])]);
+        graph.output(&y);
+        let error = refused(&graph.finish(), Loss::MeanSquaredError, &DeriveOptions::default()).to_string();
+        assert!(error.starts_with("[E311]") && error.contains(why), "axis {axis}: {error}");
+    }
 }
 
 #[test]

@@ -79,8 +79,11 @@ fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
     let mut changed: Vec<usize> = (0..from.len().min(to.len())).collect();
     changed.retain(|&axis| match &scales {
         Some(scales) => scales[axis] != 1.0,
-        // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
-        None => !(from[axis].same(&to[axis]) || (from[axis].fixed().is_none() && axis < 2)),
+        // A node that resizes to sizes states all of them; those of batch and channels are the old ones where nobody knows them.
+        None => {
+            let is_open = from[axis].fixed().is_none() && to[axis].fixed().is_none();
+            !(from[axis].same(&to[axis]) || (is_open && axis < 2))
+        }
     });
     // ONNX Runtime copies then, whatever the scales are.
     if changed.iter().all(|&axis| from[axis].same(&to[axis])) {
@@ -89,6 +92,9 @@ fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
     let mut matrices = Vec::new();
     for axis in changed {
         let (from, to) = (&from[axis], &to[axis]);
+        if axis == 0 && from.fixed().is_none() {
+            return Err(n.refuse("it makes another number of samples of those of the batch".to_owned()));
+        }
         let (input, output) = (n.fixed(n.input(0), from)?, n.fixed(n.output(), to)?);
         let (input, output) = (usize::try_from(input).unwrap_or(0), usize::try_from(output).unwrap_or(0));
         let scale = scales.as_ref().map_or(output as f32 / input as f32, |scales| scales[axis]);
