@@ -35,6 +35,7 @@ mod nchwc_kernels;
 mod operator_sets;
 mod operators_document;
 mod own_loss;
+mod own_statistics;
 mod precision;
 mod probabilities;
 mod random;

@@ -104,7 +104,7 @@ fn differentiate(
     let mut types = forward.types.clone();
     let (graph, statistics) = match options.eval_mode.is_whole() {
         true => (evaluation.clone(), Vec::new()),
-        false => training_form(&forward.graph, &mut types, &forward.evaluated)?,
+        false => training_form(&forward.graph, &mut types, &forward.evaluated, &forward.data_inputs)?,
     };
     let mut emitter = Emitter::new(&graph);
     let values = at.emit(&mut emitter, &options.label)?;

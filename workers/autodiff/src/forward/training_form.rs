@@ -9,7 +9,8 @@
 //!   in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the slower one, and absent
 //!   on GPUs): [`training_form`]. What it remembers of them follows as
 //!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
-//!   see [`Statistic`]. One value alone in its channel, as of a last batch of one sample, has no variance, and a selection of no sample
+//!   see [`Statistic`]. A mean and a variance that the model computes of the batch are remembered by nobody: such a norm trains as
+//!   it evaluates. One value alone in its channel, as of a last batch of one sample, has no variance, and a selection of no sample
 //!   has no statistics at all: they stay as they are.
 //!
 //! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so for one node, where a
@@ -18,8 +19,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::proto::{FunctionProto, GraphProto, NodeProto, TensorProto};
-use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
+use syncline_onnx::proto::{
+    FunctionProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto, metadata,
+};
+use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int, captured};
 
 use super::random_masks::keep_all;
 use crate::emitter::Emitter;
@@ -169,18 +172,30 @@ pub(super) fn evaluate(node: &mut NodeProto, remembered: &mut Vec<NodeProto>) {
 /// running statistics.
 ///
 /// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no input of the
-/// graph is a constant of the model, and stays one.
+/// graph is a constant of the model, and stays one. `data_inputs`: names of the inputs that hold a batch.
 pub(crate) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
     evaluated: &HashSet<String>,
+    data_inputs: &[String],
 ) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
     let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
     let known: HashSet<&str> = graph.node.iter().flat_map(|node| &node.output).map(String::as_str).collect();
     let (mut emitter, nodes) = Emitter::rewriting(graph.clone());
     let mut statistics: Vec<Statistic> = Vec::new();
+    let mut of_batch: HashSet<String> = data_inputs.iter().cloned().collect();
     for mut node in nodes {
-        if !is(&node, "BatchNormalization") || evaluated.contains(&node.name) {
+        let mut given = node.input.iter().skip(3);
+        let measured = given
+            .any(|value| of_batch.contains(origin(value, |value| emitter.producer(value))))
+            // The operator itself measures the batch then, whatever it is given.
+            && node.int("training_mode", 0) == 0;
+        let mut reads = node.input.iter().map(String::as_str).chain(captured(&node));
+        // The shape of a batch says nothing of its numbers.
+        if node.op_type != "Shape" && reads.any(|value| of_batch.contains(value)) {
+            of_batch.extend(node.output.iter().filter(|output| !output.is_empty()).cloned());
+        }
+        if !is(&node, "BatchNormalization") || evaluated.contains(&node.name) || measured {
             emitter.push_node(node);
             continue;
         }
@@ -210,6 +225,8 @@ pub(crate) fn training_form(
         node.attribute.retain(|attribute| attribute.name == "epsilon");
         node.input[3] = mean;
         node.input[4] = variance;
+        node.metadata_props =
+            vec![StringStringEntryProto { key: CENTERED.to_owned(), value: batch.centered }];
         emitter.push_node(node);
     }
     let written = emitter.rewritten();
@@ -221,25 +238,19 @@ pub(crate) fn training_form(
     Ok((written, statistics))
 }
 
-/// The batch `x` less its mean, if mean and variance are its own, as [`training_form`] writes them.
-pub(crate) fn centered(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> Option<String> {
-    let made_by = |value: &str, op: &str| emitter.producer(value).filter(|node| node.op_type == op);
-    let mean_of = |value: &str| {
-        let total = made_by(value, "Div").and_then(|node| made_by(&node.input[0], "ReduceSum"));
-        total.map(|node| node.input[0].as_str())
-    };
-    let square_of = |value: &str| {
-        made_by(value, "Mul").filter(|node| node.input[0] == node.input[1]).map(|node| node.input[0].as_str())
-    };
-    let centered = mean_of(variance).and_then(square_of)?;
-    let difference = made_by(centered, "Sub").filter(|node| node.input[0] == x)?;
-    let level = made_by(&difference.input[1], "Reshape")?;
-    (level.input[0] == mean && mean_of(mean) == Some(x)).then(|| centered.to_owned())
+/// What [`training_form`] notes of a BatchNormalization: which value is its batch less the mean.
+const CENTERED: &str = "syncline.centered";
+
+/// The batch less its mean, if [`training_form`] has given the node the statistics of its batch.
+pub(crate) fn centered(node: &NodeProto) -> Option<&str> {
+    metadata(&node.metadata_props, CENTERED)
 }
 
 /// Statistics of one batch, per channel.
 struct Batch {
     mean: String,
+    /// The batch less its mean.
+    centered: String,
     variance: String,
     unbiased: String,
     /// Whether a channel has several values; `None`: it always has.
@@ -290,7 +301,8 @@ impl Batch {
         let sizes = ty.dims.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, dim)| dim.fixed());
         let always = sizes.product::<Option<usize>>().is_some_and(|values| values > 1);
         let has_several = (!always).then(|| e.op("Greater", &[&seen, &one], &[]));
-        Ok(Self { mean, variance, unbiased, has_several, momentum: node.float("momentum", MOMENTUM) })
+        let momentum = node.float("momentum", MOMENTUM);
+        Ok(Self { mean, centered, variance, unbiased, has_several, momentum })
     }
 
     /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing.

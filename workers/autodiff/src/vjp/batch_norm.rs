@@ -38,8 +38,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let root = n.emitter.op("Sqrt", &[&safe], &[]);
     let r = n.emitter.op("Reciprocal", &[&root], &[]);
     let total = sum(n.emitter, dy, &axes);
-    let of_batch = centered(n.emitter, x, mean, variance);
-    let along = match &of_batch {
+    let of_batch = centered(n.node);
+    let along = match of_batch {
         Some(centered) => {
             let product = n.emitter.op("Mul", &[dy, centered], &[]);
             sum(n.emitter, &product, &axes)
@@ -56,7 +56,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let a = n.emitter.op("Mul", &[scale, &r], &[]);
     let a_column = n.reshaped(&a, &column);
     let straight = n.emitter.op("Mul", &[dy, &a_column], &[]);
-    if let Some(centered) = &of_batch {
+    if let Some(centered) = of_batch {
         let through =
             BatchStatisticsGradient { x, centered, a: &a, r: &r, dscale: &dscale, total: &total, channels };
         let rest = through.emit(n);
