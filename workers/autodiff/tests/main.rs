@@ -34,6 +34,7 @@ mod models;
 mod nchwc_kernels;
 mod operator_sets;
 mod operators_document;
+mod other_floats;
 mod own_loss;
 mod own_statistics;
 mod precision;

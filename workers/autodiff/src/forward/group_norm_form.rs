@@ -6,7 +6,7 @@
 //! passing over the operators: they do not change shapes. Costs a session load if the model has any.
 
 use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
-use syncline_onnx::{Compiler, Dim, Types, attr_float, infer_types};
+use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, attr_float, infer_types};
 
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
@@ -45,7 +45,7 @@ fn parts(e: &mut Emitter, node: &NodeProto, types: &Types) -> Option<NodeProto> 
     if !is_group_norm(node) {
         return None;
     }
-    let dims = &types.get(x)?.dims;
+    let TensorType { element, dims } = types.get(x)?;
     let sizes: Option<Vec<i64>> = dims.iter().skip(1).map(|dim| dim.fixed()?.try_into().ok()).collect();
     let sizes = sizes.filter(|sizes| !sizes.is_empty())?;
     let (groups, channels) = (node.int("num_groups", 1), sizes[0]);
@@ -57,7 +57,10 @@ fn parts(e: &mut Emitter, node: &NodeProto, types: &Types) -> Option<NodeProto> 
     let rest = sizes.iter().fold(1, |all: i64, size| all.saturating_mul(*size)) / groups;
     let folded = e.ints(&[0, groups, rest]);
     let folded = e.op("Reshape", &[x, &folded], &[]);
-    let mut all = |number: f32| e.constant(TensorProto::from_f32("", &[count], &vec![number; count]));
+    let mut all = |number: f32| {
+        let all = e.constant(TensorProto::from_f32("", &[count], &vec![number; count]));
+        if *element == ElementType::F32 { all } else { e.cast(&all, *element) }
+    };
     let (ones, zeros) = (all(1.0), all(0.0));
     let (inner_scale, inner_bias) = if per_group { (scale, bias) } else { (&ones, &zeros) };
     let epsilon = attr_float("epsilon", node.float("epsilon", 1e-5));

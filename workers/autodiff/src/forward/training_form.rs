@@ -211,7 +211,7 @@ pub(crate) fn training_form(
             // what the last call made of it.
             let found = statistics.iter().position(|known| known.name == from || known.next == from);
             let running = found.map_or(&node.input[input], |at| &statistics[at].next);
-            let next = batch.next(&mut emitter, running, seen);
+            let next = batch.next(&mut emitter, [running, seen], types);
             if let Some(name) = node.output.get(output).filter(|name| !name.is_empty()) {
                 emitter.push_node(identity(&next, name));
             }
@@ -256,6 +256,8 @@ struct Batch {
     /// Whether a channel has several values; `None`: it always has.
     has_several: Option<String>,
     momentum: f32,
+    /// What the norm computes in.
+    element: ElementType,
 }
 
 impl Batch {
@@ -302,11 +304,18 @@ impl Batch {
         let always = sizes.product::<Option<usize>>().is_some_and(|values| values > 1);
         let has_several = (!always).then(|| e.op("Greater", &[&seen, &one], &[]));
         let momentum = node.float("momentum", MOMENTUM);
-        Ok(Self { mean, centered, variance, unbiased, has_several, momentum })
+        Ok(Self { mean, centered, variance, unbiased, has_several, momentum, element: ty.element })
     }
 
-    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing.
-    fn next(&self, e: &mut Emitter, running: &str, seen: &str) -> String {
+    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing; in float32, as
+    /// statistics are kept, whatever the norm computes in.
+    fn next(&self, e: &mut Emitter, [running, seen]: [&str; 2], types: &Types) -> String {
+        let kept_as = |e: &mut Emitter, value: &str, element: Option<ElementType>| match element {
+            Some(element) if element != ElementType::F32 => e.cast(value, ElementType::F32),
+            _ => value.to_owned(),
+        };
+        let running = &kept_as(e, running, types.get(running).map(|ty| ty.element));
+        let seen = &kept_as(e, seen, Some(self.element));
         let (kept, added) = (
             e.float(ElementType::F32, self.momentum.into()),
             e.float(ElementType::F32, 1.0 - f64::from(self.momentum)),

@@ -1,8 +1,10 @@
 //! LayerNormalization and RMSNormalization: y = xhat * scale + bias, normalized over the last axes.
 //!
-//! Mean and 1 / deviation are outputs that LayerNormalization can return; RMSNormalization has none and takes no mean
+//! Mean and 1 / deviation are outputs that LayerNormalization can return, in float32 whatever x is; RMSNormalization has none and takes no mean
 //! away. dscale = sum(dy * xhat), dbias = sum(dy). Source: Zhang and Sennrich, Root mean square layer normalization,
 //! arXiv:1910.07467, for the second.
+
+use syncline_onnx::ElementType;
 
 use super::normalized::Group;
 use super::{InputGrads, NodeGrad};
@@ -12,7 +14,10 @@ use crate::broadcast::unbroadcast;
 pub(super) fn layer(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let x = n.input(0);
     let group = group(n)?;
-    let (mean, r) = (n.emitter.optional_output(n.output(), 1), n.emitter.optional_output(n.output(), 2));
+    let [mean, r] = [1, 2].map(|index| {
+        let statistic = n.emitter.optional_output(n.output(), index);
+        if n.element() == ElementType::F32 { statistic } else { n.emitter.cast(&statistic, n.element()) }
+    });
     let centered = n.emitter.op("Sub", &[x, &mean], &[]);
     let xhat = n.emitter.op("Mul", &[&centered, &r], &[]);
     gradients(n, dy, &group, &xhat, &r, true)
