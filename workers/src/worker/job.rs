@@ -106,7 +106,8 @@ impl JobRun {
         let params = Parameters::new(&train.model.layout, rows.as_ref());
         let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
         let runtime = &context.runtime;
-        let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
+        // The rows that a batch chooses are another number nearly every time.
+        let exec = ExecOptions { tf32: train.tf32, varying_shapes: rows.is_some(), ..context.exec.clone() };
         let cut = BatchCut {
             split: context.split_batch,
             at_once: train.samples_at_once(context.max_batch).map(|most| most as usize),
