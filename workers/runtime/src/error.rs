@@ -6,7 +6,7 @@ use syncline_kit::Device;
 
 use syncline_onnx::{CompileError, ElementType, OnnxError};
 
-use crate::shortage::is_of_the_machine;
+use crate::shortage::{is_device_failure, is_of_the_machine};
 
 /// Why loading or running failed. Codes are stable.
 #[derive(Debug, thiserror::Error)]
@@ -195,11 +195,24 @@ impl BackendError {
     /// Whether another machine, or another device, may do what failed here.
     pub fn may_be_the_machine(&self) -> bool {
         match self {
-            Self::Device { .. }
+            Self::NotFound { .. }
+            | Self::Load { .. }
+            | Self::TemporaryFile { .. }
+            | Self::Device { .. }
             | Self::DeviceMemory { .. }
             | Self::Preload { .. }
             | Self::Unplaced { .. } => true,
             Self::Compile { reason } | Self::Run { reason } => is_of_the_machine(reason),
+            _ => false,
+        }
+    }
+
+    /// Whether it is how a device fails that may do nothing more for this process, see [`Runtime::device_loss`](crate::Runtime::device_loss).
+    pub fn is_device_failure(&self) -> bool {
+        match self {
+            Self::Compile { reason } | Self::Run { reason } | Self::Device { reason, .. } => {
+                is_device_failure(reason)
+            }
             _ => false,
         }
     }

@@ -6,8 +6,9 @@
 //! caller wants them. Page-locked memory is a few times as fast as any other for both, and ONNX Runtime keeps what it has
 //! once allocated.
 //!
-//! An input is copied to the device when it is bound (`IOBinding::BindInput` of ONNX Runtime, a `cudaMemcpy` that returns when
-//! it is done), except one that is read by nodes on the CPU, which read it where it lies during the run.
+//! An input is copied to the device when it is bound (`IOBinding::BindInput` of ONNX Runtime), except one that is read by nodes on
+//! the CPU, which read it where it lies during the run. The copy may still be on its way when the call returns, on a stream that need not
+//! be that of the run: `synchronize_inputs` waits for it.
 //!
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 

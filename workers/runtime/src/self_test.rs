@@ -11,6 +11,7 @@ use crate::executable::Executable;
 use crate::page_locks::PageLocks;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
+use crate::shortage::is_device_loss;
 use syncline_onnx::TensorView;
 
 impl Runtime {
@@ -30,6 +31,13 @@ impl Runtime {
             Device::Cuda(gpu) => CudaCalls::find(&parts.preload).map(|calls| PageLocks::new(calls, gpu)),
         };
         Ok(runtime.tried_on(device, page_locks))
+    }
+
+    /// Why a device computes nothing more for this process, if that is so; it is tried with a small product. An error of CUDA such as an
+    /// illegal memory access stays until the process ends. One that has no memory left is not lost.
+    pub fn device_loss(&self, device: Device) -> Option<String> {
+        let error = verify(self, device).err()?.to_string();
+        is_device_loss(&error).then_some(error)
     }
 }
 
