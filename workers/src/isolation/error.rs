@@ -53,15 +53,21 @@ pub enum ModelError {
     Child(ChildError),
 }
 
+/// What a child met that is the machine's: no memory (E498), no ONNX Runtime that can be loaded, as where its package was just
+/// replaced (E320, E321), no room for a temporary file (E496).
+#[cfg(feature = "worker")]
+const OF_THE_MACHINE: [&str; 4] = ["E320", "E321", "E496", "E498"];
+
 impl ModelError {
-    /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process, or no
-    /// time.
+    /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process or the child
+    /// says so, no library, or no time.
     #[cfg(feature = "worker")]
     pub(crate) fn may_be_the_machine(&self) -> bool {
         match self {
             Self::Kit(_) | Self::Process { .. } | Self::Silent { .. } => true,
             Self::Crashed { how, .. } => how.split(' ').take(2).eq(["signal", "9"]),
-            Self::Check(_) | Self::Child(_) => false,
+            Self::Child(error) => OF_THE_MACHINE.iter().any(|code| error.code == *code),
+            Self::Check(_) => false,
         }
     }
 

@@ -72,6 +72,7 @@ impl From<ModelFault> for CallFault {
 #[cfg(all(test, feature = "train"))]
 mod tests {
     use super::*;
+    use crate::isolation::ChildError;
 
     #[test]
     fn a_fetch_that_was_told_to_stop_is_no_fault_of_the_shards() {
@@ -97,5 +98,22 @@ mod tests {
         }
         let silent = ModelError::Silent { model: "m.onnx".into(), stage: "load".into(), seconds: 600 };
         assert_eq!(ModelFault::from(silent).cause(), FailureCause::Worker);
+    }
+
+    #[test]
+    fn a_trial_that_found_no_memory_and_no_library_fails_by_the_worker_and_one_that_refused_the_model_by_the_function()
+     {
+        for (code, cause) in [
+            ("E320", FailureCause::Worker),
+            ("E321", FailureCause::Worker),
+            ("E496", FailureCause::Worker),
+            ("E498", FailureCause::Worker),
+            ("E323", FailureCause::Function),
+            ("E302", FailureCause::Function),
+        ] {
+            let error =
+                ChildError { code: FaultCode::new(code), text: format!("[{code}] words"), hint: None };
+            assert_eq!(ModelFault::from(ModelError::Child(error)).cause(), cause, "{code}");
+        }
     }
 }
