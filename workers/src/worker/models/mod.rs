@@ -16,7 +16,7 @@ use std::{
 
 use syncline_ps::PsError;
 use syncline_rpc::threads;
-use syncline_runtime::{ExecOptions, Runtime};
+use syncline_runtime::{Device, ExecOptions, Runtime};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -27,7 +27,7 @@ use self::{
 };
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
-use crate::isolation::ModelHost;
+use crate::isolation::{ModelError, ModelHost};
 
 /// A session that nobody has used for so long is let go.
 const IDLE_LIMIT: Duration = Duration::from_secs(300);
@@ -108,7 +108,7 @@ impl Models {
         let go_on = || if stop.is_asked() { Err(ModelFault::Stopped) } else { Ok(()) };
         let file = kept.file(entry, go_on, |digest| -> Result<Vec<u8>, ModelFault> {
             let file = fetch(digest)?;
-            try_load(runtime, digest, &file, stop)?;
+            try_load(runtime, exec.device, digest, &file, stop)?;
             Ok(file)
         })?;
         LoadedModel::load(runtime, &file, exec)
@@ -117,12 +117,29 @@ impl Models {
 
 /// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own, which ends once it is to stop.
 #[cfg(feature = "train")]
-fn try_load(runtime: &Runtime, digest: &str, file: &[u8], stop: &StopFlag) -> Result<(), ModelFault> {
-    Ok(ModelHost::of(runtime).try_load(&format!("model {digest}"), file, &|| stop.is_asked())?)
+fn try_load(
+    runtime: &Runtime,
+    device: Device,
+    digest: &str,
+    file: &[u8],
+    stop: &StopFlag,
+) -> Result<(), ModelFault> {
+    let tried = ModelHost::of(runtime).try_load(&format!("model {digest}"), file, &|| stop.is_asked());
+    Ok(said_for(device, tried)?)
+}
+
+/// What a trial, which is on a CPU, says of a model that is for `device`: a GPU may have the kernels for which a CPU refuses it (E323),
+/// and says by itself what it refuses. It was tried because some models end the process, and this one has not.
+#[cfg(feature = "train")]
+fn said_for(device: Device, tried: Result<(), ModelError>) -> Result<(), ModelError> {
+    tried.or_else(|error| match error {
+        ModelError::Child(refused) if device != Device::Cpu && refused.code() == "E323" => Ok(()),
+        error => Err(error),
+    })
 }
 
 #[cfg(not(feature = "train"))]
-fn try_load(_: &Runtime, _: &str, _: &[u8], _: &StopFlag) -> Result<(), ModelFault> {
+fn try_load(_: &Runtime, _: Device, _: &str, _: &[u8], _: &StopFlag) -> Result<(), ModelFault> {
     Ok(())
 }
 

@@ -162,3 +162,36 @@ fn what_is_no_model_and_what_gives_no_tensors_has_a_code() {
         assert!(fault.to_string().contains(&format!("[{code}]")), "{fault}");
     }
 }
+
+#[cfg(feature = "train")]
+#[test]
+fn what_a_cpu_refuses_in_a_trial_may_run_on_a_gpu_and_what_ends_the_process_may_not() {
+    use syncline_scheduler::fault_code::FaultCode;
+
+    use crate::isolation::ChildError;
+
+    let refused = |code| {
+        let text = format!("[{code}] words");
+        Err(ModelError::Child(ChildError { code: FaultCode::new(code), text, hint: None }))
+    };
+    let crashed = || ModelError::Crashed {
+        model: "m".into(),
+        how: "signal 11 (SIGSEGV)".into(),
+        stage: "load".into(),
+        node: String::new(),
+        words: String::new(),
+    };
+    #[rustfmt::skip]
+    let cases = [
+        (Device::Cuda(0), Ok(()),          None),
+        (Device::Cuda(0), refused("E323"), None),
+        (Device::Cpu,     refused("E323"), Some("E323")),
+        (Device::Cuda(0), refused("E302"), Some("E302")),
+        (Device::Cuda(0), refused("E498"), Some("E498")),
+        (Device::Cuda(0), Err(crashed()),  Some("E254")),
+    ];
+    for (device, tried, want) in cases {
+        let error = said_for(device, tried).err().map(|error| error.code().to_string());
+        assert_eq!(error.as_deref(), want, "{device}");
+    }
+}
