@@ -1,7 +1,9 @@
 //! A chunk of a job with tables: pushes bring pieces of it, such as rows, and what they do not bring stays as it is.
 //!
-//! A round divides by the weight of all pushes of the round: a row that one of them does not bring counts as zero there. The step
-//! of the optimizer has the number that it has for the job, however long ago a row took part.
+//! A round divides by the weight of all pushes of the round: a row that one of them does not bring counts as zero there. Buffers, which
+//! each push brings whole, are divided by the weight of those that came as far as their chunk: they stay between the values that were
+//! sent where a worker died amid its push. The step of the optimizer has the number that it has for the job, however long ago a row
+//! took part.
 
 use std::collections::{BTreeMap, TryReserveError};
 
@@ -120,7 +122,7 @@ impl Chunk {
     /// Ends the round for what was pushed.
     pub(in crate::shard) fn close_touched(&mut self, rule: &SliceRule, end: &RoundEnd) {
         let weight = end.weight;
-        self.weight = 0.0;
+        let of_buffers = (1.0 / std::mem::take(&mut self.weight)) as f32;
         let touched = std::mem::take(&mut self.touched);
         if weight == 0.0 || touched.is_empty() || end.clip == DROPPED {
             return;
@@ -141,11 +143,8 @@ impl Chunk {
                 Some(step) => step.run(values, &mut self.optimizer_state, start, round),
                 None => optim::axpy(values, round, -scale),
             }
-            optim::scale_into(
-                &mut self.values.at_home()[bound..end],
-                &self.round[bound..end],
-                (1.0 / weight) as f32,
-            );
+            let (values, round) = (&mut self.values.at_home()[bound..end], &self.round[bound..end]);
+            optim::scale_into(values, round, of_buffers);
         }
     }
 }
@@ -261,5 +260,21 @@ mod tests {
         }
         chunk.close_touched(&SliceRule::usual(&sgd), &end(RoundRule::Average, 4.0, 1));
         assert_eq!(chunk.values()[2..], [2.5, 2.5]);
+    }
+
+    #[test]
+    fn a_buffer_is_the_mean_of_the_pushes_that_came_as_far_as_it() {
+        let sgd = Optimizer::sgd();
+        for (rule, weight_of_all) in [(RoundRule::Optimizer, 2.0), (RoundRule::Average, 8.0)] {
+            let mut chunk = Chunk::new(vec![1.0, 1.0, 8.0, 8.0], 2, &sgd);
+            let whole = [Piece { chunk: 0, start: 0, len: 4 }];
+            let push = header(PushMode::Accumulate, 1.0);
+            // The other one died with its rows in other chunks, and counts there.
+            chunk
+                .apply_pieces(&SliceRule::usual(&sgd), &push, 1.0, 0, &whole, &[0.0, 0.0, 4.0, 6.0])
+                .unwrap();
+            chunk.close_touched(&SliceRule::usual(&sgd), &end(rule, weight_of_all, 0));
+            assert_eq!(chunk.values()[2..], [4.0, 6.0], "{rule:?}");
+        }
     }
 }
