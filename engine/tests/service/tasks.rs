@@ -256,7 +256,8 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     assert_eq!(keeps.blobs, 1, "the large value is not collected while the job names it");
 
     rig.crash().await;
-    let again = rig.client().await.extend_graph(within(TEST_TIMEOUT), job, NONCE, TaskIndex(2), vec![large]);
+    let client = rig.client().await;
+    let again = client.extend_graph(within(TEST_TIMEOUT), job, NONCE, TaskIndex(2), vec![large]);
     assert_eq!(again.await.unwrap(), Ok(()), "no shard is there, and the part is");
 }
 
