@@ -87,6 +87,7 @@ impl Client {
     }
 
     /// A client of somebody whom the engine has let in a moment ago.
+    #[cfg(feature = "worker")]
     pub(crate) fn known_there(self) -> Self {
         self.has_met.store(true, Ordering::Relaxed);
         self

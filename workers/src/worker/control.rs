@@ -1,6 +1,7 @@
 //! The side of a worker that talks to the engine.
 
 use std::{
+    future::pending,
     panic::resume_unwind,
     sync::{Arc, mpsc},
     time::Duration,
@@ -33,6 +34,7 @@ use super::{
     WorkerOptions,
     calls::{CallEnvironment, GivenUp, Pool},
     cores,
+    device_watch::DeviceWatch,
     error::WorkerError,
     executor::{End, execute},
     job::WorkerContext,
@@ -58,7 +60,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// because we go on afterwards, and all other slots of this process with us.
 const DROP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker away for good.
+/// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker away for good, a step hangs,
+/// or the device is lost.
 pub(super) async fn run_slot(
     options: WorkerOptions,
     slot: TrainingSlot,
@@ -66,8 +69,11 @@ pub(super) async fn run_slot(
 ) -> Result<(), WorkerError> {
     let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
-    let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
-    let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
+    let runtime = options.runtime.as_ref();
+    let device = runtime.map(|runtime| DeviceWatch::new(runtime, options.exec.device));
+    let models = runtime.zip(device.as_ref()).filter(|_| slot.has_general_tasks());
+    let models =
+        models.map(|(runtime, device)| Models::new(runtime.clone(), options.exec.clone(), device.clone()));
     // Ends when this function returns.
     let mut looks = JoinSet::new();
     if let Some(models) = &models {
@@ -81,7 +87,13 @@ pub(super) async fn run_slot(
             () = stopped(&mut stop) => return Ok(()),
         };
         was_served = true;
-        let before = Before { models: models.as_ref(), unfit: &unfit, given_up: &given_up, shards: &shards };
+        let before = Before {
+            device: device.as_ref(),
+            models: models.as_ref(),
+            unfit: &unfit,
+            given_up: &given_up,
+            shards: &shards,
+        };
         run_session(&options, slot, &link, registered, before, &mut stop).await?;
     }
     Ok(())
@@ -163,6 +175,7 @@ struct ExecutorChannels {
 /// What a worker has of its sessions before.
 #[derive(Clone, Copy)]
 struct Before<'a> {
+    device: Option<&'a DeviceWatch>,
     models: Option<&'a Models>,
     unfit: &'a UnfitJobs,
     given_up: &'a GivenUp,
@@ -197,16 +210,24 @@ async fn run_session(
     let (ended, mut end) = oneshot::channel();
     let ends = ExecutorChannels { tasks, finish, ended };
     // A worker that does not train holds them itself: nothing comes, and nothing ends.
-    let unused = match &options.runtime {
-        Some(runtime) => {
-            start_executor(options, runtime, incarnation, session.clone(), before.unfit.clone(), ends)?;
+    let unused = match options.runtime.as_ref().zip(before.device) {
+        Some(on) => {
+            start_executor(options, on, incarnation, session.clone(), before.unfit.clone(), ends)?;
             None
         }
         None => Some(ends),
     };
     let mut loops = start_loops(&session, assignments.clone(), finished);
-    let mut ended = None;
+    let (mut ended, mut loss) = (None, None);
     tokio::select! {
+        // First: an executor that has met it ends as well.
+        biased;
+        lost = device_loss(before.device) => {
+            session.tracker.cancel();
+            session.drain_calls(FINISH_TIMEOUT).await;
+            session.leave().await;
+            loss = Some(lost);
+        }
         over = loops.join_next() => {
             // A panic goes on here, as if the loop had run here.
             if let Some(Err(error)) = over && let Ok(panic) = error.try_into_panic() {
@@ -236,6 +257,10 @@ async fn run_session(
         pool.abandon();
     }
     drop(unused);
+    if let Some(loss) = loss {
+        // The process ends anyway, and with it what its threads still wait for on the device.
+        return Err(loss);
+    }
     if options.runtime.is_some() {
         wait_for_executor(&session, incarnation, ended, end, stop).await?;
     }
@@ -255,6 +280,14 @@ impl Drop for AbandonedAtEnd {
         if let Some(pool) = &self.0 {
             pool.abandon();
         }
+    }
+}
+
+/// Returns once the device is lost, if there is one.
+async fn device_loss(device: Option<&DeviceWatch>) -> WorkerError {
+    match device {
+        Some(device) => device.lost().await,
+        None => pending().await,
     }
 }
 
@@ -308,7 +341,7 @@ fn start_pool(
 /// Starts the thread that trains. Nobody joins it: what it hangs in must not hang us.
 fn start_executor(
     options: &WorkerOptions,
-    runtime: &Runtime,
+    (runtime, device): (&Runtime, &DeviceWatch),
     incarnation: Incarnation,
     session: Arc<Session>,
     unfit: UnfitJobs,
@@ -319,6 +352,7 @@ fn start_executor(
         token: options.token.clone(),
         runtime: runtime.clone(),
         exec: options.exec.clone(),
+        device: device.clone(),
         split_batch: options.split_batch,
         throttle: options.throttle,
         transport: options.transport,
@@ -364,7 +398,7 @@ async fn wait_for_executor(
         },
     };
     match ended {
-        Ok(End::Dropped | End::Stopped) => Ok(()),
+        Ok(End::Dropped | End::Stopped | End::DeviceLost) => Ok(()),
         Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
     }
 }

@@ -4,7 +4,7 @@ use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_rpc::{CallError, EngineFault, ShardFault, threads::NoThread};
-use syncline_runtime::BackendError;
+use syncline_runtime::{BackendError, Device};
 use syncline_scheduler::{core::Blame, fault_code::FaultCode};
 
 use crate::{data::DataError, functions::RegisteredTwice};
@@ -90,6 +90,14 @@ pub enum WorkerError {
         /// How long its end was waited for.
         after_s: u64,
     },
+    /// The process should end, so that it is started anew: what CUDA has met stays as long as it.
+    #[error("[E652] {device} computes nothing more for this process: {reason}")]
+    DeviceLost {
+        /// Device that it computes on.
+        device: Device,
+        /// What a small product came to.
+        reason: String,
+    },
     /// The iteration neither begins a local round nor is the next one of the open round.
     #[error("[E460] iteration {seq} of the local round {first} to {last} cannot run: {open}")]
     OutOfRound {
@@ -144,6 +152,7 @@ impl WorkerError {
             Self::Executor { .. } => "E353",
             Self::Stuck { .. } => "E354",
             Self::EngineAway { .. } => "E355",
+            Self::DeviceLost { .. } => "E652",
             Self::OutOfRound { .. } => "E460",
         })
     }
@@ -167,6 +176,10 @@ impl WorkerError {
             Self::Stuck { .. } => {
                 "see whether the file system that the data is on answers, and whether a function ends that looks at \
                  `Context::canceled`; whatever started this worker may start it again"
+            }
+            Self::DeviceLost { .. } => {
+                "the process ends, and a new one may use the GPU: whatever started this worker may start it again; if it does not come \
+                 up, or this comes again, see `nvidia-smi` and the `Xid` lines of the kernel's log"
             }
             Self::Graph { .. } | Self::Executor { .. } | Self::OutOfRound { .. } => return None,
         };

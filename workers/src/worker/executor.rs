@@ -31,6 +31,8 @@ pub(super) enum End {
     Stopped,
     /// The shards refuse this incarnation.
     Dropped,
+    /// The device computes nothing more, of which the control side hears from the [`DeviceWatch`](super::device_watch::DeviceWatch).
+    DeviceLost,
 }
 
 /// The job that is open. A worker serves one at a time.
@@ -51,7 +53,7 @@ fn run_of<'a>(open: &'a mut Option<OpenJob>, key: &TaskKey) -> Option<&'a mut Jo
     open.as_mut().filter(|open| open.is_of(key)).map(|open| &mut open.run)
 }
 
-/// Executes tasks in order until the control side hangs up or the shards refuse this incarnation. `setup` asks the
+/// Executes tasks in order until the control side hangs up, the shards refuse this incarnation, or the device is lost. `setup` asks the
 /// engine for what a job needs; it blocks.
 pub(super) fn execute(
     context: &WorkerContext,
@@ -85,6 +87,12 @@ pub(super) fn execute(
         let ran = run_one(context, &mut open, &assignment, next.as_ref(), tracker, &setup);
         tracker.timer.end();
         let revoked = tracker.end();
+        if let Err(WorkerError::Backend(error)) = &ran
+            && context.device.look_at(error)
+        {
+            // Not reported: no task is at fault, and the engine gives it to others once this worker has left.
+            return End::DeviceLost;
+        }
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
             context.unfit.note(&key.run);
         }

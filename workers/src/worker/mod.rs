@@ -12,6 +12,7 @@ mod calls;
 mod class_counts;
 mod control;
 mod data_loader;
+mod device_watch;
 mod draws;
 mod error;
 mod evaluation;

@@ -33,6 +33,7 @@ use syncline_scheduler::{
 
 use super::{
     Throttle,
+    device_watch::DeviceWatch,
     executor::{End, execute},
     job::WorkerContext,
     local_steps::UnfitJobs,
@@ -48,6 +49,7 @@ use tarpc::{client, context};
 use tokio::sync::mpsc as async_mpsc;
 
 mod local_rounds;
+mod lost_device;
 mod preparing;
 mod pushes;
 mod stopping;
@@ -258,6 +260,7 @@ impl Rig {
             token: self.token.clone(),
             runtime: self.onnx.clone(),
             exec: ExecOptions { intra_threads: self.threads, ..ExecOptions::default() },
+            device: DeviceWatch::new(&self.onnx, Device::Cpu),
             split_batch: self.threads > 1,
             throttle: Throttle::default(),
             transport: TransportChoice::Auto,

@@ -40,11 +40,12 @@ impl TrainingSlot {
     }
 }
 
-/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, or a step hangs.
+/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, a step hangs, or the GPU is lost
+/// to this process.
 ///
 /// # Errors
-/// E350 if an engine turns it away, E354 if a task still hangs after it should have ended, E447 if a function has the name of that
-/// which runs models.
+/// E350 if an engine turns it away, E354 if a task still hangs after it should have ended, E652 if the GPU computes nothing more, E447
+/// if a function has the name of that which runs models.
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
     let (end, ended) = watch::channel(false);
     let mut slots = JoinSet::new();

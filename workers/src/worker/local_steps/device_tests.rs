@@ -4,7 +4,7 @@ use syncline_autodiff::{DeriveOptions, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, Loss, NEX
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::Token;
-use syncline_runtime::{ExecOptions, TensorView};
+use syncline_runtime::{Device, ExecOptions, TensorView};
 use syncline_scheduler::{
     core::GradientUse,
     ids::{Generation, Incarnation, RunId},
@@ -16,6 +16,7 @@ use super::{on_device::MAX_UNFIT, *};
 use crate::onnxruntime::runtime;
 use crate::worker::{
     Throttle,
+    device_watch::DeviceWatch,
     draws::DrawStream,
     job::WorkerContext,
     parameters::Tensor,
@@ -124,6 +125,7 @@ fn context(resident_rounds: bool) -> WorkerContext {
         token: Token::generate(),
         runtime: runtime(),
         exec: ExecOptions::default(),
+        device: DeviceWatch::new(&runtime(), Device::Cpu),
         split_batch: false,
         throttle: Throttle::default(),
         transport: TransportChoice::Auto,

@@ -25,6 +25,7 @@ use self::{
     fault::ModelFault,
     loaded::LoadedModel,
 };
+use super::device_watch::DeviceWatch;
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
 use crate::isolation::{ModelError, ModelHost};
@@ -42,12 +43,13 @@ struct Shared {
     runtime: Runtime,
     /// Device and threads of each session.
     exec: ExecOptions,
+    device: DeviceWatch,
     kept: ModelCache<LoadedModel>,
 }
 
 impl Models {
-    pub(super) fn new(runtime: Runtime, exec: ExecOptions) -> Self {
-        Self(Arc::new(Shared { runtime, exec, kept: ModelCache::default() }))
+    pub(super) fn new(runtime: Runtime, exec: ExecOptions, device: DeviceWatch) -> Self {
+        Self(Arc::new(Shared { runtime, exec, device, kept: ModelCache::default() }))
     }
 
     /// Lets go of sessions that are idle, now and then, as long as it is polled.
@@ -85,6 +87,20 @@ impl Models {
         stop: &StopFlag,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
+        let ran = self.load_and_run(model, inputs, stop, fetch);
+        if let Err(ModelFault::Backend(error)) = &ran {
+            self.0.device.look_at(error);
+        }
+        ran
+    }
+
+    fn load_and_run(
+        &self,
+        model: &OnnxModel,
+        inputs: &[Tensor],
+        stop: &StopFlag,
+        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+    ) -> Result<Vec<Tensor>, ModelFault> {
         let entry = self.0.kept.entry(model);
         let mut loaded = match entry.take() {
             Some(loaded) => loaded,
@@ -104,7 +120,7 @@ impl Models {
         stop: &StopFlag,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<LoadedModel, ModelFault> {
-        let Shared { runtime, exec, kept } = &*self.0;
+        let Shared { runtime, exec, kept, .. } = &*self.0;
         let go_on = || if stop.is_asked() { Err(ModelFault::Stopped) } else { Ok(()) };
         let file = kept.file(entry, go_on, |digest| -> Result<Vec<u8>, ModelFault> {
             let file = fetch(digest)?;

@@ -35,7 +35,11 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self { models: Models::new(runtime(), ExecOptions::default()), files: BTreeMap::new() }
+        Self::with(DeviceWatch::new(&runtime(), Device::Cpu))
+    }
+
+    fn with(device: DeviceWatch) -> Self {
+        Self { models: Models::new(runtime(), ExecOptions::default(), device), files: BTreeMap::new() }
     }
 
     fn upload(&mut self, file: Vec<u8>) -> OnnxModel {
@@ -161,6 +165,30 @@ fn what_is_no_model_and_what_gives_no_tensors_has_a_code() {
         assert_eq!(fault.code().to_string(), code, "{fault}");
         assert!(fault.to_string().contains(&format!("[{code}]")), "{fault}");
     }
+}
+
+#[test]
+fn a_model_that_fails_in_the_words_of_a_device_has_that_tried() {
+    let mut graph = GraphBuilder::new("gather");
+    let x = graph.input("x", ElementType::F32, &["n".into()]);
+    let ids = graph.input("ids", ElementType::I64, &["k".into()]);
+    let y = graph.named("y", "Gather", &[&x, &ids], &[]);
+    graph.output(&y);
+    let mut model = graph.finish();
+    // ONNX Runtime names the node of a failed run.
+    model.graph.as_mut().unwrap().node[0].name = "CUDA failure 700".into();
+    let (tried, trials) = std::sync::mpsc::channel();
+    let mut rig = Rig::with(DeviceWatch::with_trial(Device::Cuda(0), move || {
+        tried.send(()).unwrap();
+        None
+    }));
+    let model = rig.upload(model.to_bytes());
+    let run =
+        |index: i64| rig.run(&model, &[floats(&[2], &[1.0, 2.0]), Tensor::new([1], vec![index]).unwrap()]);
+    assert_eq!(run(1).unwrap(), [floats(&[1], &[2.0])]);
+    assert!(trials.try_recv().is_err(), "nothing has failed");
+    assert_eq!(run(9).unwrap_err().code(), "E327");
+    assert_eq!(trials.try_iter().count(), 1);
 }
 
 #[cfg(feature = "train")]
