@@ -20,10 +20,7 @@ mod waiting;
 mod weights;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -89,7 +86,7 @@ impl Client {
     /// A client of somebody whom the engine has let in a moment ago.
     #[cfg(feature = "worker")]
     pub(crate) fn known_there(self) -> Self {
-        self.has_met.store(true, Ordering::Relaxed);
+        self.has_met.store(true, std::sync::atomic::Ordering::Relaxed);
         self
     }
 
