@@ -26,7 +26,7 @@
 //! | `<parameter>.grad` | output; gradient of `loss`, the parameter's shape |
 //! | `correct` | output for classification; number of right predictions, a float scalar |
 //! | `predictions` | output; number of predictions, where it is not that of the samples |
-//! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
+//! | `correct_topk`, `perplexity`, `log_perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
 #[cfg(doctest)]
@@ -96,8 +96,10 @@ pub const PREDICTIONS: &str = "predictions";
 /// Output of an evaluation graph, int64: of each label the class with the highest score, or 1 where the score of a label is above that
 /// of its absence.
 pub const PREDICTED: &str = "label.predicted";
-/// Output: exp of the mean negative log-likelihood.
+/// Output: exp of the mean negative log-likelihood; infinite from a mean of 88.7 on, as float32 has it.
 pub const PERPLEXITY: &str = "perplexity";
+/// Output: the mean negative log-likelihood, which is finite where `perplexity` is not.
+pub const LOG_PERPLEXITY: &str = "log_perplexity";
 /// What precedes k in the name of the output that counts labels among the k best scores.
 pub const CORRECT_TOP: &str = "correct_top";
 

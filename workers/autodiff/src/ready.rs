@@ -10,7 +10,9 @@ use crate::error::AutodiffError;
 use crate::forward::{NEXT_SUFFIX, with_columns};
 use crate::row_tables::RowTables;
 use crate::training_graph::{Io, Param, TrainingGraph};
-use crate::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top};
+use crate::{
+    CORRECT, GRAD_SUFFIX, LABEL, LOG_PERPLEXITY, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top,
+};
 
 /// Accepts a ready-made training graph.
 ///
@@ -100,7 +102,7 @@ impl Roles {
         let nexts = inputs.state.iter().map(|param| format!("{}{NEXT_SUFFIX}", param.name));
         let results: HashSet<String> = grads.chain(nexts).collect();
         let is_special = |name: &str| {
-            [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
+            [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, LOG_PERPLEXITY, PREDICTIONS].contains(&name)
                 || is_correct_top(name)
                 || results.contains(name)
         };

@@ -401,6 +401,17 @@ fn metrics_count_what_is_not_ignored() {
 }
 
 #[test]
+fn the_logarithm_of_a_perplexity_that_float32_cannot_hold_is_known() {
+    for share in [0.0, 0.5] {
+        let options = LossOptions { perplexity: true, ..smoothing(share) };
+        let outputs =
+            run(Loss::SoftmaxCrossEntropy, &[1, 2], &[100.0, 0.0], Label::Classes(vec![1]), options);
+        assert_eq!(one(&outputs, "perplexity"), f32::INFINITY);
+        assert_eq!(one(&outputs, "log_perplexity"), 100.0, "of the label alone, smoothed by {share}");
+    }
+}
+
+#[test]
 fn equal_scores_are_ranked_by_the_number_of_their_class() {
     #[rustfmt::skip]
     // scores of a sample, label, how many classes stand before it; all of them where a score is NaN

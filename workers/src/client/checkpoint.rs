@@ -4,7 +4,6 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufWriter},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -88,15 +87,13 @@ impl Client {
     }
 }
 
-/// The name of a file that is being written: of no other call, and in the same folder, so that it can be renamed. The file is
-/// removed when this is dropped before it has been.
+/// The name of a file that is being written: of no other call, also in other containers and before a crash, where processes have the same
+/// numbers; and in the same folder, so that it can be renamed. The file is removed when this is dropped before it has been.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
     fn new(path: &Path) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(path.with_added_extension(format!("{}-{number}.partial", std::process::id())))
+        Self(path.with_added_extension(format!("{:016x}.partial", rand::random::<u64>())))
     }
 }
 
@@ -189,8 +186,19 @@ mod tests {
     }
 
     #[test]
-    fn two_that_write_the_same_file_do_not_write_into_each_others() {
-        assert_ne!(Unfinished::new(Path::new("a")).0, Unfinished::new(Path::new("a")).0);
+    fn nobody_meets_or_removes_what_another_one_of_the_same_process_number_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("digits.safetensors");
+        let process = std::process::id();
+        let others = (0..100).map(|n| path.with_added_extension(format!("{process}-{n}.partial")));
+        let others: Vec<PathBuf> = others.collect();
+        others.iter().for_each(|other| drop(private_file(other).unwrap()));
+        for _ in 0..2 {
+            let unfinished = Unfinished::new(&path);
+            private_file(&unfinished.0).unwrap();
+        }
+        assert!(others.iter().all(|other| other.exists()));
+        assert_ne!(Unfinished::new(&path).0, Unfinished::new(&path).0);
     }
 
     #[test]

@@ -140,23 +140,6 @@ impl Block {
         matches!(self.store, BlockData::Bytes(..))
     }
 
-    /// Whether every number of these rows, which exist, is this integer.
-    pub(super) fn is_only(&self, number: i64, rows: &[u32]) -> bool {
-        let mut rows = rows.iter();
-        match &self.store {
-            BlockData::I64(all) => {
-                rows.all(|&row| self.sample(row, all).iter().all(|&found| found == number))
-            }
-            BlockData::I32(all) => {
-                rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
-            }
-            BlockData::U8(all) => {
-                rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
-            }
-            BlockData::F32(_) | BlockData::F64(_) | BlockData::Bytes(..) => false,
-        }
-    }
-
     /// The numbers of one sample.
     pub(super) fn sample<'a, T>(&self, row: u32, all: &'a [T]) -> &'a [T] {
         let start = self.offset + row as usize * self.stride;

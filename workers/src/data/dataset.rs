@@ -258,15 +258,6 @@ impl Dataset {
         self.label.as_ref()
     }
 
-    /// Whether there are labels, and all those of these rows are the one that counts nothing.
-    pub fn is_all_ignored(&self, rows: &[u32], ignored: i64) -> Result<bool, DataError> {
-        let mut is_all = self.label.is_some() && !rows.is_empty();
-        if let Some(label) = &self.label {
-            label.each_block(rows, |block, here, _| is_all &= block.is_only(ignored, here))?;
-        }
-        Ok(is_all)
-    }
-
     /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are held out, unless the spec has
     /// one for that.
     ///

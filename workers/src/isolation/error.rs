@@ -20,7 +20,7 @@ pub enum ModelError {
     Crashed {
         /// What the model is called in front of people, such as its file.
         model: String,
-        /// Signal or exit status.
+        /// Signal or exit status, or an answer that cannot be read.
         how: String,
         /// What it was doing, as in `simplify the model`; `start` if it has not said anything.
         stage: String,

@@ -24,6 +24,8 @@ const MOST_A_SLICE_COUNTS: Duration = Duration::from_secs(2);
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most of what a child wrote to stderr that is kept.
 const STDERR_TAIL_BYTES: usize = 4096;
+/// What ended a child that is ended for it: the signal would say that memory ran out.
+const GARBLED: &str = "an answer that cannot be read";
 
 pub(super) fn not_started(reason: String) -> ModelError {
     ModelError::Process { reason }
@@ -148,14 +150,15 @@ fn run_child(
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
     let (sender, events) = mpsc::channel();
     let (mut done, mut last, mut words) = (None, "start".to_owned(), String::new());
-    let mut heard = Ok(());
+    let (mut heard, mut is_garbled) = (Ok(()), false);
     thread::scope(|scope| {
         // Where one is not given, stdin closes with what was to write it, and the child ends.
         let listening = threads::spawn_scoped(scope, "child-stderr", move || last_stderr_line(stderr))?;
         threads::spawn_scoped(scope, "child-stdout", move || {
             let Some(mut stdout) = stdout else { return };
-            while let Ok(Some(event)) = receive::<Event>(&mut stdout) {
-                if sender.send(event).is_err() {
+            while let Some(event) = receive::<Event>(&mut stdout).transpose() {
+                let is_last = event.is_err();
+                if sender.send(event).is_err() || is_last {
                     return;
                 }
             }
@@ -172,13 +175,17 @@ fn run_child(
             }
             let began = Instant::now();
             match events.recv_timeout(patience.slice()) {
-                Ok(Event::Stage(next)) => {
+                Ok(Ok(Event::Stage(next))) => {
                     patience.renew();
                     stage(&next);
                     last = next;
                 }
-                Ok(Event::Done(answer)) => {
+                Ok(Ok(Event::Done(answer))) => {
                     done = Some(answer);
+                    break;
+                }
+                Ok(Err(_)) => {
+                    is_garbled = true;
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) if !patience.is_over_after(began.elapsed()) => {}
@@ -189,17 +196,19 @@ fn run_child(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if heard.is_err() || done.is_some() {
-            // Its pipes close with it, and the threads that listen end.
-            let _ = child.0.kill();
-        }
+        // Its pipes close with it, and the threads that listen end. One that has ended by itself stays as it ended; one that cannot be
+        // heard any more may live on.
+        let _ = child.0.kill();
         words = listening.join().unwrap_or_default();
         Ok(())
     })
     .map_err(|none: NoThread| failed(none.into()))?;
     heard?;
     let status = child.0.wait().map_err(failed)?;
-    done.ok_or_else(|| ChildFailure::Crashed { how: describe_status(status), stage: last, words })
+    done.ok_or_else(|| {
+        let how = if is_garbled { GARBLED.to_owned() } else { describe_status(status) };
+        ChildFailure::Crashed { how, stage: last, words }
+    })
 }
 
 /// A child that is ended and collected in any case.
@@ -288,6 +297,15 @@ mod tests {
             &|| false,
         );
         assert!(matches!(missing, Err(ChildFailure::NotStarted(_))));
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_heard_any_more_is_ended() {
+        let closed = ending("exec >&-; exec sleep 600", Duration::from_secs(600));
+        assert!(matches!(closed, ChildFailure::Crashed { .. }), "{closed:?}");
+        let garbled = ending(r"printf '\1\0\0\0\0\0\0\0\377'; exec sleep 600", Duration::from_secs(600));
+        let (stage, words) = ("start".to_owned(), String::new());
+        assert_eq!(garbled, ChildFailure::Crashed { how: GARBLED.to_owned(), stage, words });
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Classes that a part of the data does not have though it should, as where a file that is sorted by class is split by place.
+//! Classes that a part of the data does not have though it should, as where a file that is sorted by class is split by
+//! place; and parts in which no label counts.
 
 use std::collections::BTreeMap;
 
 use super::name_list;
+use crate::data::ValueError;
 
 /// Labels of a class that are to be expected in a part before its absence is no chance, and the logarithm of the number of classes
 /// more: with as many, any class at all is missing in one of 150 splits, e^-5.
@@ -40,6 +42,25 @@ pub(super) fn warnings(
         }
     }
     said
+}
+
+/// Refuses a part in which no label counts: nothing is learned from it, and its loss is known of no parameters. `weights`: of the classes,
+/// none where all count alike.
+pub(super) fn check_some_count(
+    parts: &[(&'static str, BTreeMap<i64, u64>)],
+    names: &[String],
+    ignored: Option<i64>,
+    weights: &[f32],
+) -> Result<(), ValueError> {
+    let weight = |class: i64| usize::try_from(class).ok().and_then(|class| weights.get(class));
+    let counts = |class: i64| Some(class) != ignored && weight(class).is_none_or(|weight| *weight > 0.0);
+    match parts.iter().find(|(_, labels)| !labels.keys().any(|class| counts(*class))) {
+        Some((part, labels)) => {
+            let labels: Vec<String> = labels.keys().map(|class| named(*class, names)).collect();
+            Err(ValueError::AllIgnored { part, labels: name_list::cut(&labels) })
+        }
+        None => Ok(()),
+    }
 }
 
 /// A class by its name, or by its number.

@@ -12,7 +12,7 @@ use syncline_scheduler::{
 use super::{DataParts, SubmitError, class_split, label_width, model::Model, name_list, paths::absolute};
 use crate::data::{
     DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError,
-    Standard, Target, ValueError, is_url,
+    Standard, Target, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -79,10 +79,11 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
 }
 
 /// Opens the data, which names files and no patterns, once: wrong shapes, ids and labels show here, and the workers get its digest.
-/// `seed`: that of the training.
+/// `class_weights`: none where all classes count alike. `seed`: that of the training.
 pub(super) fn inspect(
     mut spec: DataSpec,
     wanted: &ModelSignature,
+    class_weights: &[f32],
     seed: u64,
 ) -> Result<InspectedData, SubmitError> {
     if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
@@ -114,20 +115,17 @@ pub(super) fn inspect(
     if spec.standardize {
         warnings.extend(standardize(&mut spec, &set, &train_rows, wanted)?);
     }
-    if let Some(ignored) = wanted.ignored_label()
-        && set.is_all_ignored(&train_rows, ignored)?
-    {
-        return Err(DataError::from(ValueError::AllIgnored { ignored }).into());
-    }
     let parts = [("training", &train_rows), ("validation", &validation), ("test", &test)];
     let counted = parts.iter().filter(|(_, rows)| !rows.is_empty());
     let counted: Option<Vec<_>> = counted
         .map(|(part, rows)| Ok(set.label_counts(rows)?.map(|counts| (*part, counts))))
         .collect::<Result<_, DataError>>()?;
     let counted = counted.unwrap_or_default();
+    let (names, ignored) = (set.class_names(), wanted.ignored_label());
+    class_split::check_some_count(&counted, names, ignored, class_weights).map_err(DataError::from)?;
     let is_one_each = |label: &LabelSignature| label.shape.iter().all(|size| *size == Some(1));
     if wanted.label.as_ref().is_some_and(is_one_each) {
-        warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
+        warnings.extend(class_split::warnings(&counted, names, ignored));
     }
     if wanted.label.as_ref().is_some_and(|label| label.target == Target::Values) {
         warnings.extend(set.label_deviation(&train_rows)?.and_then(wide_labels));
@@ -298,7 +296,7 @@ mod tests {
         ] {
             fs::write(&path, format!("{header}\n1,2,0.5\n3,4,0.25\n")).unwrap();
             let spec = DataSpec::new(CsvSource::new(&path).label_names([label]));
-            let warnings = inspect(spec, &wanted, 0).unwrap().warnings;
+            let warnings = inspect(spec, &wanted, &[], 0).unwrap().warnings;
             let doubts: Vec<_> =
                 warnings.iter().filter(|warning| warning.contains("`label_columns`")).collect();
             assert_eq!(doubts.len(), usize::from(is_doubted), "{header}: {warnings:?}");
@@ -318,9 +316,43 @@ mod tests {
                 split: Split::TestLastPercent(20),
                 ..DataSpec::new(CsvSource::new(&path).label_columns(labels))
             };
-            let warnings = inspect(spec, &wanted, 0).unwrap().warnings;
+            let warnings = inspect(spec, &wanted, &[], 0).unwrap().warnings;
             let doubts = warnings.iter().filter(|warning| warning.contains("has no label of class 0"));
             assert_eq!(doubts.count(), usize::from(is_doubted), "{labels}: {warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_which_no_label_counts_is_refused_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, labels: &[i64]| {
+            let path = dir.path().join(name);
+            fs::write(&path, labels.iter().map(|label| format!("0.5,{label}\n")).collect::<String>())
+                .unwrap();
+            path
+        };
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        // Labels of the set that is divided, of which the last one in four is tested, and those of the validation set.
+        let cases: [(&str, [i64; 4], [i64; 2], &[f32], Option<&str>); 6] = [
+            ("some count everywhere",  [0, 1, -1, 1],   [0, -1],  &[],         None),
+            ("none of them trains",    [-1, -1, -1, 1], [0, 1],   &[],         Some("of the training data are -1:")),
+            ("none validates",         [0, 1, 1, 1],    [-1, -1], &[],         Some("of the validation data are -1:")),
+            ("none is tested",         [0, 1, 1, -1],   [0, 1],   &[],         Some("of the test data are -1:")),
+            ("of classes without weight", [0, 1, 1, 1], [0, -1],  &[0.0, 1.0], Some("of the validation data are -1, 0:")),
+            ("one has some weight",    [0, 1, 1, 1],    [0, 1],   &[0.0, 0.5], None),
+        ];
+        for (name, labels, validation, class_weights, want) in cases {
+            let wanted = model_of(1, Target::Classes { count: 2, ignored: Some(-1) }, vec![]);
+            let source = CsvSource::new(write("data.csv", &labels));
+            let spec = DataSpec {
+                split: Split::TestLastPercent(25),
+                validation: Some(CsvSource::new(write("validation.csv", &validation)).into()),
+                ..DataSpec::new(source)
+            };
+            let error = inspect(spec, &wanted, class_weights, 0).err().map(|error| error.to_string());
+            let is_told = |words| error.as_ref().is_some_and(|error| error.contains(words));
+            assert!(want.map_or(error.is_none(), is_told), "{name}: {error:?}");
         }
     }
 }

@@ -151,6 +151,14 @@ impl Model {
         }
     }
 
+    /// What each class weighs; none where all count alike, or while that is to be counted.
+    pub(super) fn class_weights(&self) -> &[f32] {
+        match self {
+            Self::Forward { options, .. } => options.class_weights.each(),
+            Self::Ready { .. } => &[],
+        }
+    }
+
     /// Whether the loss takes labels for probabilities.
     pub(super) fn wants_probabilities(&self) -> bool {
         matches!(self, Self::Forward { loss: Loss::BinaryCrossEntropy, .. })

@@ -237,11 +237,12 @@ pub(super) fn describe(
     let mut prepared = prepare_model(unbalanced.as_ref().unwrap_or(training), &files, &mut doubts)?;
     let signature = signature(&prepared.graph, &training.model)?;
     let seed = training.settings.seed;
-    let mut data = inspect(files.clone(), &signature, seed).map_err(|error| {
+    let weights = training.model.class_weights();
+    let mut data = inspect(files.clone(), &signature, weights, seed).map_err(|error| {
         name_what_fits(error, unbalanced.as_ref().unwrap_or(training), &prepared.graph, |other| {
             let prepared = prepare_model(other, &files, &mut Vec::new())?;
             let signature = super::data::signature(&prepared.graph, &other.model)?;
-            inspect(files.clone(), &signature, seed).map(|_| ())
+            inspect(files.clone(), &signature, other.model.class_weights(), seed).map(|_| ())
         })
     })?;
     let measured = Measured::of(&training.model, &prepared.graph, &data.label_shape);

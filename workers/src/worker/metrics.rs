@@ -1,6 +1,8 @@
 //! Loss and metrics over test samples that are computed batch by batch.
 
-use syncline_autodiff::{CORRECT, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top};
+use syncline_autodiff::{
+    CORRECT, LOG_PERPLEXITY, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS, is_correct_top,
+};
 use syncline_runtime::BackendError;
 use syncline_scheduler::core::EvaluationSums;
 
@@ -10,6 +12,8 @@ pub(crate) struct RunningMetrics {
     /// Outputs of the evaluation graph, as far as it has them.
     correct: Option<String>,
     correct_top: Option<String>,
+    log_perplexity: Option<String>,
+    /// Of graphs that do not have its logarithm: ready-made ones, and those of releases before.
     perplexity: Option<String>,
     predictions: Option<String>,
     sums: EvaluationSums,
@@ -22,6 +26,7 @@ impl RunningMetrics {
         Self {
             correct: named(CORRECT),
             correct_top: outputs.iter().find(|output| is_correct_top(output)).cloned(),
+            log_perplexity: named(LOG_PERPLEXITY),
             perplexity: named(PERPLEXITY),
             predictions: named(PREDICTIONS),
             sums: EvaluationSums::default(),
@@ -36,6 +41,10 @@ impl RunningMetrics {
     ) -> Result<(), BackendError> {
         let read = |name: &Option<String>| name.as_deref().map(&scalar).transpose().map(|x| x.map(f64::from));
         let weight = f64::from(scalar(LOSS_WEIGHT)?);
+        let log_perplexity = match read(&self.log_perplexity)? {
+            None => read(&self.perplexity)?.map(f64::ln),
+            known => known,
+        };
         self.sums = self.sums.plus(&EvaluationSums {
             samples,
             loss: f64::from(scalar(LOSS)?) * weight,
@@ -44,7 +53,7 @@ impl RunningMetrics {
             predictions: read(&self.predictions)?.unwrap_or(samples as f64),
             correct: read(&self.correct)?,
             correct_top: read(&self.correct_top)?,
-            log_perplexity: read(&self.perplexity)?.map(|perplexity| perplexity.ln() * weight),
+            log_perplexity: log_perplexity.map(|mean| mean * weight),
             ..EvaluationSums::default()
         });
         Ok(())
@@ -90,6 +99,23 @@ mod tests {
         assert_eq!((got.samples, got.loss), (4, 2.0));
         assert_eq!((got.accuracy, got.top_k_accuracy), (Some(3.0 / 8.0), Some(7.0 / 8.0)));
         assert!((got.perplexity.unwrap() - 2.0).abs() < 1e-12, "16^(1/4)");
+    }
+
+    #[test]
+    fn the_perplexity_of_a_set_is_known_where_that_of_one_batch_is_too_large_for_float32() {
+        let mut metrics =
+            RunningMetrics::of(&names(&["loss", "loss_weight", "perplexity", "log_perplexity"]));
+        for (mean, weight) in [(100.0f32, 1.0f32), (1.0, 9.0)] {
+            let outputs = [
+                ("loss", mean),
+                ("loss_weight", weight),
+                ("perplexity", mean.exp()),
+                ("log_perplexity", mean),
+            ];
+            metrics.add(weight as u64, from(&outputs)).unwrap();
+        }
+        let log = metrics.finish().mean().perplexity.unwrap().ln();
+        assert!((log - 10.9).abs() < 1e-9, "{log}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{LossAt, LossValues, Predicted, total};
 use crate::broadcast::sum_keeping;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use crate::{CORRECT, CORRECT_TOP, PERPLEXITY, PREDICTIONS};
+use crate::{CORRECT, CORRECT_TOP, LOG_PERPLEXITY, PERPLEXITY, PREDICTIONS};
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<LossValues, AutodiffError> {
     let (axis, classes) = at.classes()?;
@@ -274,6 +274,7 @@ fn metrics(
     }
     if at.options.perplexity {
         metrics.push((PERPLEXITY.to_owned(), e.op("Exp", &[likelihood], &[])));
+        metrics.push((LOG_PERPLEXITY.to_owned(), likelihood.to_owned()));
     }
     // Elsewhere there is one prediction a sample.
     if samples.rank > 2 || samples.valid.is_some() {

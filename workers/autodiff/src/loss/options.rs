@@ -21,7 +21,8 @@ pub struct LossOptions {
     pub class_axis: Option<i64>,
     /// Softmax cross-entropy: also count the labels that are among the k best scores, as output `correct_topk`.
     pub top_k: Option<u32>,
-    /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`.
+    /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`, and that mean
+    /// itself as `log_perplexity`.
     pub perplexity: bool,
     /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for each class, along
     /// the axis where softmax cross-entropy has its classes by default. None if both weigh the same.

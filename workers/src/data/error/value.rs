@@ -94,11 +94,15 @@ pub enum ValueError {
         /// The label.
         value: f32,
     },
-    /// Nothing to learn: the loss of every sample is zero.
-    #[error("[E489] all labels of the training data are {ignored}, which `ignore_index` says counts nothing")]
+    /// Nothing to learn, or to evaluate: the loss of every sample is zero.
+    #[error(
+        "[E489] all labels of the {part} data are {labels}: none counts, by `ignore_index` or a weight of 0 in `class_weights`"
+    )]
     AllIgnored {
-        /// The label that `ignore_index` names.
-        ignored: i64,
+        /// `training`, `validation` or `test`.
+        part: &'static str,
+        /// The labels that are there.
+        labels: String,
     },
 }
 
@@ -151,7 +155,7 @@ impl ValueError {
                 "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`"
             }
             Self::AllIgnored { .. } => {
-                "correct the labels, or name the one that really counts nothing as `ignore_index`"
+                "correct the labels, `ignore_index` or `class_weights`; samples without labels belong into none of these sets"
             }
         }
     }

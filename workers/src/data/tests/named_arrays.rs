@@ -90,29 +90,6 @@ fn an_id_without_a_row_in_the_models_table_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn labels_that_count_nothing_are_found_among_the_rows_that_train() {
-    let folder = TempDir::new().unwrap();
-    let labels = bytes_of(&[-100i64, -100, -100, -100, -100, 1]);
-    let ids = bytes_of(&[0i64; 3]);
-    let file = tensors(&[("x", Dtype::I64, &[3, 1], &ids), ("label", Dtype::I64, &[3, 2], &labels)]);
-    let spec = DataSpec::new(Source::safetensors(write(&folder, "data.safetensors", &file)));
-    let target = Target::Classes { count: 3, ignored: Some(-100) };
-    let wanted =
-        ModelSignature { label: Some(label(target, &[Some(2)])), ..wants_input(DataElement::I64, &[None]) };
-    let data = Dataset::open(&spec, &wanted).unwrap();
-    #[rustfmt::skip]
-    let cases: [(&[u32], i64, bool); 4] = [
-        (&[0, 1],    -100, true),
-        (&[0, 1, 2], -100, false),
-        (&[0, 1],    -1,   false),
-        (&[],        -100, false),
-    ];
-    for (rows, ignored, want) in cases {
-        assert_eq!(data.is_all_ignored(rows, ignored).unwrap(), want, "{rows:?}, {ignored}");
-    }
-}
-
-#[test]
 fn named_arrays_that_make_no_samples_are_refused() {
     let big = bytes_of(&[i64::MAX, 0]);
     #[rustfmt::skip]
