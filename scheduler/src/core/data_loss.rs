@@ -87,6 +87,8 @@ impl Job {
         } else if let Some(what) = behind(floor, progress) {
             let why = format!("it came back with an older state, {what}");
             self.parameters_missing(shard, &why, turn);
+        } else if let Some(what) = self.closed_by_another_order(progress) {
+            self.store_lost(&format!("shard {shard} has {what}"), turn);
         } else if self.unattached.remove(&shard) {
             // A roster of clocks is what the members are: one that nobody knows any more is replaced.
             self.state.clock_revision = self.state.clock_revision.max(progress.clock_revision);
@@ -115,9 +117,6 @@ impl Job {
             return Some(format!("applied push {applied} of {worker}, of whom {known} are known there"));
         }
         if let Some(closed) = self.unknown_closes(progress.closed) {
-            return Some(closed);
-        }
-        if let Some(closed) = self.closed_by_another_order(progress) {
             return Some(closed);
         }
         let order = progress.orders.iter().find(|order| self.is_unknown(order))?;
