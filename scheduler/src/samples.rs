@@ -194,10 +194,14 @@ pub fn permutation(seed: u64, epoch: u32, samples: u32) -> Vec<u32> {
     let mut state = seed ^ u64::from(epoch).wrapping_mul(0xA076_1D64_78BD_642F);
     let mut order: Vec<u32> = (0..samples).collect();
     for i in (1..order.len()).rev() {
-        let j = ((u128::from(splitmix64(&mut state)) * (i as u128 + 1)) >> 64) as usize;
-        order.swap(i, j);
+        order.swap(i, draw_below(&mut state, i as u64 + 1) as usize);
     }
     order
+}
+
+/// A number below `bound`, by the next step of SplitMix64.
+pub fn draw_below(state: &mut u64, bound: u64) -> u64 {
+    ((u128::from(splitmix64(state)) * u128::from(bound)) >> 64) as u64
 }
 
 /// One step of SplitMix64.

@@ -143,14 +143,17 @@ fn batches_at_once(context: &Context<'_>, sizes: Option<&BTreeMap<Incarnation, u
 impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let figures = Figures::of(context);
-        // With a change of the rule a local optimizer would begin anew.
-        let stays = self.choice.filter(|_| figures.is_none() && context.workers.len() > 1);
-        let (choice, why) = match (figures, stays) {
-            (Some(figures), _) => figures.choose(self.choice, context.local_rounds),
-            (None, Some(choice)) => (choice, "as before, until more speeds are known".to_owned()),
-            (None, None) => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
+        let known = match figures {
+            Some(figures) => Some(figures.choose(self.choice, context.local_rounds)),
+            // With a change of the rule a local optimizer would begin anew.
+            None if context.workers.len() > 1 => {
+                self.choice.map(|choice| (choice, "as before, until more speeds are known".to_owned()))
+            }
+            None => None,
         };
-        self.choice = (figures.is_some() || stays.is_some()).then_some(choice);
+        self.choice = known.as_ref().map(|(choice, _)| *choice);
+        let (choice, why) =
+            known.unwrap_or_else(|| (Choice::ElasticBsp, "the speeds are not known yet".to_owned()));
         let (rule, mut opening) = match choice {
             Choice::Bsp => ("bsp", Bsp.open(context)),
             Choice::ElasticBsp => ("elastic-bsp", self.elastic.open(context)),

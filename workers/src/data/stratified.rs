@@ -1,6 +1,6 @@
 //! Which samples are held out to test or to validate: any of them, and of each class its share.
 
-use syncline_scheduler::samples::{permutation, splitmix64};
+use syncline_scheduler::samples::{draw_below, permutation};
 
 /// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws c · held / count, rounded
 /// up or down: of every class so that its share is what can be expected (systematic sampling, Madow and Madow 1944).
@@ -10,8 +10,7 @@ pub(super) fn draw(count: u32, held: u32, seed: u64, classes: Option<&[i64]>) ->
         order.sort_by_key(|&place| classes[place as usize]);
     }
     // Of another sequence than the permutation.
-    let mut state = !seed;
-    let start = ((u128::from(splitmix64(&mut state)) * u128::from(count)) >> 64) as u64;
+    let start = draw_below(&mut !seed, count.into());
     let nth = |n: u32| (u64::from(n) * u64::from(count) + start) / u64::from(held);
     (0..held).map(|n| order[nth(n) as usize]).collect()
 }

@@ -202,7 +202,7 @@ async fn run_session(
     }
     let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
     let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
-    let _until_the_end = AbandonedAtEnd(pool.clone());
+    let calls = AbandonedAtEnd(pool.clone());
     let (assignments, tasks) = mpsc::channel();
     let assignments = TaskSender::new(assignments);
     let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
@@ -253,9 +253,7 @@ async fn run_session(
     loops.shutdown().await;
     drop(assignments);
     session.tracker.cancel();
-    if let Some(pool) = &session.calls {
-        pool.abandon();
-    }
+    drop(calls);
     drop(unused);
     if let Some(loss) = loss {
         // The process ends anyway, and with it what its threads still wait for on the device.

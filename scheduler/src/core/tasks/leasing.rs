@@ -225,7 +225,7 @@ impl TaskAssigner {
         };
         // Only those who have a chain to go on with ask for it: it is as long a search as that of all that follows.
         let has_chains = !taker.load.chain_ends.is_empty();
-        let first = self.ready_classes.iter().filter(|_| has_chains).find(can_run);
+        let first = has_chains.then(|| self.ready_classes.iter().find(can_run)).flatten();
         let has_later_chains = taker.extend_chains(jobs, first);
         let Taken { waits, leaves_some, exhausted } =
             take_classes(&self.ready_classes, &mut taker, share, jobs);

@@ -10,7 +10,7 @@ use syncline_onnx::{Dim, Types, attr_string};
 use crate::einsum::{Equation, axes_in_order, reordered, transposed};
 use crate::emitter::Emitter;
 
-/// Writes every `Einsum` so that is not; returns whether there is any.
+/// Writes every `Einsum` in that form that is not; returns whether there is any.
 pub(super) fn write_einsums(graph: &mut GraphProto, types: &Types) -> bool {
     if !graph.node.iter().any(|node| EinsumForm::of(node, types).is_some()) {
         return false;
@@ -106,9 +106,10 @@ fn written(term: &[char], ellipsis: &[char]) -> Option<String> {
     let Some(begin) = term.iter().position(is_hidden) else { return Some(term.iter().collect()) };
     let hidden = term.iter().filter(|letter| is_hidden(letter)).count();
     let (before, rest) = term.split_at(begin);
-    let (run, after) = rest.split_at(hidden.min(rest.len()));
-    let is_whole = run == &ellipsis[ellipsis.len() - hidden.min(ellipsis.len())..];
-    is_whole.then(|| format!("{}...{}", before.iter().collect::<String>(), after.iter().collect::<String>()))
+    let (run, after) = rest.split_at(hidden);
+    ellipsis
+        .ends_with(run)
+        .then(|| format!("{}...{}", before.iter().collect::<String>(), after.iter().collect::<String>()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What becomes of one sample in one epoch.
 
-use syncline_scheduler::samples::splitmix64;
+use syncline_scheduler::samples::{draw_below, splitmix64};
 
 /// A pass over the training samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Draw {
             mixed ^= number;
             splitmix64(&mut mixed)
         });
-        let mut below = |bound: usize| ((u128::from(splitmix64(&mut state)) * bound as u128) >> 64) as usize;
+        let mut below = |bound: usize| draw_below(&mut state, bound as u64) as usize;
         let places = 2 * rule.padding + 1;
         Self {
             mirrored: below(2) == 1 && rule.flip,
