@@ -643,6 +643,24 @@ async fn a_graph_is_read_back_as_it_was_written_whatever_the_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_measured_before_it_is_read_and_read_also_where_that_is_not_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "large".parse().unwrap();
+    assert_eq!(store.record_bytes(&job).await.unwrap(), 0, "there is none");
+    let chunks = (0..16).map(|chunk| (chunk.to_string(), "x".repeat(100_000))).collect();
+    let graph = GraphChanges { chunks, ..GraphChanges::default() };
+    store.commit(&job, FIRST, 1, CommitMode::New, &Commit { graph, ..commit("running") }).await.unwrap();
+    let bytes = store.record_bytes(&job).await.unwrap();
+    assert!((1_600_000..4_000_000).contains(&bytes), "{bytes}");
+    let refusing = ["ACL", "SETUSER", "default", "-memory"];
+    let _: String = store.query("refuse it", &refusing).await.unwrap();
+    assert_eq!(store.record_bytes(&job).await.unwrap(), 0);
+    assert_eq!(store.read(&job).await.unwrap().graph.chunks.len(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

@@ -18,8 +18,11 @@ use crate::store::{Claimed, RedisStore, StoreError};
 
 /// Claims that are on their way at a time, over one connection.
 const CLAIMS_AT_ONCE: usize = 128;
-/// Jobs that are read at a time: each may have some hundred megabytes.
+/// Jobs that are read at a time.
 const READS_AT_ONCE: usize = 8;
+/// Bytes that these have in Redis, unless one has more by itself: all come over one connection, and each has its time from when they
+/// were asked for.
+const READ_BYTES_AT_ONCE: u64 = 64 << 20;
 
 /// A job that was read, or why it could not be.
 enum LoadedJob {
@@ -242,11 +245,11 @@ impl DecisionLoop {
 
     /// The engine before led until its clock said `last_ms`, as far as anybody knows.
     pub(super) fn discount_downtime(&mut self, last_ms: Option<u64>) {
+        // While jobs were loaded, nobody led either.
+        self.lead.standstill.take();
         if let Some(last_ms) = last_ms {
             self.core.discount_downtime(last_ms.saturating_mul(1_000), self.clock.now_us());
         }
-        // While jobs were loaded, nobody led either.
-        self.lead.standstill.take();
     }
 
     /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.
@@ -264,8 +267,8 @@ impl DecisionLoop {
         Ok(found)
     }
 
-    /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed first, because the answer
-    /// to a claim would else wait behind records.
+    /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed and measured first, because
+    /// such answers would else wait behind records.
     async fn read_jobs<F: Future<Output = bool>>(
         &self,
         jobs: Vec<JobId>,
@@ -277,11 +280,20 @@ impl DecisionLoop {
                 claims.push(judge_claim(claim, leads).await?);
             }
         }
+        let mut sizes = Vec::with_capacity(jobs.len());
+        for jobs in jobs.chunks(CLAIMS_AT_ONCE) {
+            for bytes in join_all(jobs.iter().map(|id| self.store.record_bytes(id))).await {
+                sizes.push(bytes?);
+            }
+        }
         let mut read = Vec::with_capacity(jobs.len());
-        let mut claimed = jobs.into_iter().zip(claims).peekable();
-        while claimed.peek().is_some() {
-            let some: Vec<_> = claimed.by_ref().take(READS_AT_ONCE).collect();
-            let records = join_all(some.iter().map(|(id, claim)| self.records_of(id, claim))).await;
+        let (mut claimed, mut sizes) = (jobs.into_iter().zip(claims), &sizes[..]);
+        while !sizes.is_empty() {
+            let (these, others) = sizes.split_at(read_together(sizes));
+            sizes = others;
+            let some: Vec<_> = claimed.by_ref().take(these.len()).collect();
+            let reads = some.iter().zip(these).map(|((id, claim), bytes)| self.records_of(id, claim, *bytes));
+            let records = join_all(reads).await;
             for ((id, claim), records) in some.into_iter().zip(records) {
                 let job = match (claim, records) {
                     (Ok(seq), Some(records)) => self.load_job(&id, seq, records)?,
@@ -299,9 +311,10 @@ impl DecisionLoop {
         &self,
         id: &JobId,
         claim: &Result<u64, LoadedJob>,
+        bytes: u64,
     ) -> Option<Result<StoredJob, StoreError>> {
         match claim {
-            Ok(_) => Some(self.store.read(id).await),
+            Ok(_) => Some(self.store.read_of_size(id, bytes).await),
             Err(_) => None,
         }
     }
@@ -334,6 +347,16 @@ impl DecisionLoop {
     }
 }
 
+/// How many of the first of these jobs are read at a time, by how many bytes each has.
+fn read_together(sizes: &[u64]) -> usize {
+    let mut bytes: u64 = 0;
+    let fits = |size: &&u64| {
+        bytes = bytes.saturating_add(**size);
+        bytes <= READ_BYTES_AT_ONCE
+    };
+    sizes.iter().take(READS_AT_ONCE).take_while(fits).count().max(1)
+}
+
 /// The number of the last commit of a job that is this engine's from now on; or what is wrong with it.
 async fn judge_claim<F: Future<Output = bool>>(
     claim: Result<Claimed, StoreError>,
@@ -356,6 +379,21 @@ async fn judge_claim<F: Future<Output = bool>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_are_read_as_many_at_a_time_as_have_a_moderate_size_and_large_ones_alone() {
+        const MIB: u64 = 1 << 20;
+        for (sizes, together) in [
+            (vec![0; 20], 8),
+            (vec![0; 3], 3),
+            (vec![20 * MIB; 20], 3),
+            (vec![MIB, MIB, 300 * MIB, MIB], 2),
+            (vec![300 * MIB, MIB], 1),
+            (vec![u64::MAX; 2], 1),
+        ] {
+            assert_eq!(read_together(&sizes), together, "{sizes:?}");
+        }
+    }
 
     #[test]
     fn a_job_over_whose_records_the_reader_stumbles_is_damaged() {

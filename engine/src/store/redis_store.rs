@@ -81,7 +81,12 @@ fn time_for(call: &Cmd) -> Duration {
             _ => 0,
         })
         .sum();
-    CALL_TIMEOUT + Duration::from_micros(bytes as u64 / SLOWEST_BYTES_PER_US)
+    CALL_TIMEOUT + transfer_time(bytes as u64)
+}
+
+/// How much longer what has so many bytes may take.
+pub(super) fn transfer_time(bytes: u64) -> Duration {
+    Duration::from_micros(bytes / SLOWEST_BYTES_PER_US)
 }
 
 impl RedisStore {

@@ -10,10 +10,10 @@ use syncline_scheduler::{
 use super::{
     error::StoreError,
     keys::{Holds, JobKey, JobKeys},
-    redis_store::RedisStore,
+    redis_store::{RedisStore, transfer_time},
 };
 
-/// A million general tasks are some hundred megabytes.
+/// Each job has so long, and what is large longer: a million general tasks are some hundred megabytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Fields = BTreeMap<String, Vec<u8>>;
@@ -21,14 +21,36 @@ type Fields = BTreeMap<String, Vec<u8>>;
 impl RedisStore {
     /// A job as of one commit, without claiming it; empty if it has no keys.
     pub async fn read(&self, job: &JobId) -> Result<StoredJob, StoreError> {
+        self.read_of_size(job, self.record_bytes(job).await?).await
+    }
+
+    /// About how many bytes the records of a job have in Redis, which looks at a few fields of each key; 0 where it does not tell.
+    pub async fn record_bytes(&self, job: &JobId) -> Result<u64, StoreError> {
         let names = JobKeys::new(job);
-        let records = || JobKey::ALL.into_iter().filter(|key| key.holds() == Holds::Records);
+        let mut pipe = redis::pipe();
+        for key in records() {
+            pipe.cmd("MEMORY").arg("USAGE").arg(names.of(key));
+        }
+        let sizes = self.bounded("measure job", || {
+            let (pipe, mut connection) = (&pipe, self.connection());
+            async move { pipe.query_async::<Vec<Option<u64>>>(&mut connection).await }
+        });
+        match sizes.await {
+            Ok(sizes) => Ok(sizes.into_iter().flatten().sum()),
+            Err(error) if error.is_passing() => Err(error),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// The same as [`read`](Self::read), of a job that has about so many bytes.
+    pub async fn read_of_size(&self, job: &JobId, bytes: u64) -> Result<StoredJob, StoreError> {
+        let names = JobKeys::new(job);
         let mut pipe = redis::pipe();
         pipe.atomic();
         for key in records() {
             pipe.hgetall(names.of(key));
         }
-        let read = self.bounded_by(READ_TIMEOUT, "read job", || {
+        let read = self.bounded_by(READ_TIMEOUT + transfer_time(bytes), "read job", || {
             let (pipe, mut connection) = (&pipe, self.connection());
             async move { pipe.query_async::<Vec<Fields>>(&mut connection).await }
         });
@@ -38,6 +60,10 @@ impl RedisStore {
         }
         Ok(stored)
     }
+}
+
+fn records() -> impl Iterator<Item = JobKey> {
+    JobKey::ALL.into_iter().filter(|key| key.holds() == Holds::Records)
 }
 
 /// Puts what one key holds where it belongs.
