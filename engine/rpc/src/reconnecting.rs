@@ -17,7 +17,7 @@ use tarpc::client::RpcError;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
+use super::{codec::MAX_FRAME_BYTES, connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
 
 type Dial<C> = dyn Fn(usize) -> BoxFuture<'static, Result<C, HelloError>> + Send + Sync;
 /// A connection on its way. Whoever waits for it drives it: a call that nobody polls for a while, as in an arm of a `select!`, holds up
@@ -87,6 +87,12 @@ pub enum CallError {
         /// Message of the panic there.
         panic: String,
     },
+    /// It was not sent: it makes a message that no connection takes.
+    #[error("[E633] the call makes a message that cannot be sent: {cause}")]
+    TooLarge {
+        /// In the words of whoever writes messages.
+        cause: String,
+    },
 }
 
 impl CallError {
@@ -96,6 +102,7 @@ impl CallError {
             Self::Hello(source) => source.code(),
             Self::Lost(_) => "E126",
             Self::Panicked { .. } => "E128",
+            Self::TooLarge { .. } => "E633",
         }
     }
 
@@ -109,6 +116,11 @@ impl CallError {
             Self::Panicked { .. } => {
                 Some("please report it, with what the log of the other end says".to_owned())
             }
+            Self::TooLarge { .. } => Some(format!(
+                "a message has {} MiB at most: make several graphs of one that has very many kinds of calls, and give a call that \
+                 takes millions of values some that hold many",
+                MAX_FRAME_BYTES >> 20
+            )),
         }
     }
 }
@@ -178,6 +190,8 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
                 connection.answers.fetch_add(1, Ordering::Relaxed);
                 Err(CallError::Panicked { panic: error.detail })
             }
+            // Nothing of it has left, and the connection is as it was.
+            Err(RpcError::Send(cause)) => Err(CallError::TooLarge { cause: cause.to_string() }),
             Err(error) => {
                 let late = matches!(error, RpcError::DeadlineExceeded);
                 if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.max_unanswered {
@@ -348,6 +362,16 @@ mod tests {
         let failed = link.call(|_| async { Err::<usize, _>(RpcError::Server(panicked)) }).await.unwrap_err();
         assert!(!failed.is_passing());
         assert!(failed.to_string().contains("a task without its node"), "{failed}");
+        assert_eq!(link.call(same).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_no_connection_takes_fails_for_good_and_leaves_the_connection() {
+        let link = Reconnecting::numbered(|number| async move { Ok(number) });
+        let refused = RpcError::Send("frame size too big".into());
+        let failed = link.call(|_| async { Err::<usize, _>(refused) }).await.unwrap_err();
+        assert!(!failed.is_passing());
+        assert!(failed.to_string().ends_with("cannot be sent: frame size too big"), "{failed}");
         assert_eq!(link.call(same).await.unwrap(), 0);
     }
 

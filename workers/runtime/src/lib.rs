@@ -43,6 +43,7 @@ mod session;
 mod shortage;
 pub mod stage;
 mod staging;
+mod thread_pool;
 mod view;
 
 pub use error::BackendError;

@@ -12,6 +12,7 @@ use crate::device::register;
 use crate::error::BackendError;
 use crate::runtime::Runtime;
 use crate::shortage::load_failed;
+use crate::thread_pool::given_threads;
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,6 +89,7 @@ pub(super) fn compile(
         Optimize::All => GraphOptimizationLevel::All,
     };
     denylist::check(&model)?;
+    let threads = given_threads(options.intra_threads);
     let onnx_bytes = model.to_bytes();
     drop(model);
     let failed = |reason: String| load_failed(options.device, reason);
@@ -95,7 +97,7 @@ pub(super) fn compile(
     let builder = || -> ort::Result<SessionBuilder> {
         let builder = Session::builder(runtime.environment())?
             .with_optimization_level(level)?
-            .with_intra_threads(options.intra_threads.max(1))?
+            .with_intra_threads(threads)?
             .with_parallel_execution(false)?
             .with_memory_pattern(plans_memory(options))?
             .with_intra_op_spinning(options.spin)?

@@ -33,6 +33,9 @@ pub enum ClientError {
     /// The engine has a bug, at which the call failed.
     #[error(transparent)]
     Panicked(CallError),
+    /// The call is larger than a message may be, and was not sent.
+    #[error(transparent)]
+    TooLarge(CallError),
     /// The engine has answered, and does not do it.
     #[error(transparent)]
     Refused(#[from] EngineFault),
@@ -126,7 +129,7 @@ impl ClientError {
     pub fn code(&self) -> FaultCode {
         FaultCode::new(match self {
             Self::Unreachable { .. } => "E300",
-            Self::Panicked(source) => source.code(),
+            Self::Panicked(source) | Self::TooLarge(source) => source.code(),
             Self::Refused(fault) => return fault.code(),
             Self::UnknownFields(source) => source.code(),
             Self::JobFailed { .. } => "E506",
@@ -156,6 +159,7 @@ impl ClientError {
                 "please report it, with what the log of the engine says at this moment; everything else goes on"
                     .to_owned()
             }
+            Self::TooLarge(source) => return source.hint(),
             Self::Refused(fault) => return fault.hint(),
             Self::UnknownFields(source) => return source.hint(),
             Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),

@@ -35,6 +35,7 @@ impl Client {
         let address = || self.link.addresses().to_string();
         let failed = |source| match source {
             CallError::Panicked { .. } => ClientError::Panicked(source),
+            CallError::TooLarge { .. } => ClientError::TooLarge(source),
             source => ClientError::Unreachable { address: address(), source },
         };
         let answer = self.link.call_judged(call, stands_by).await.map_err(failed)?;

@@ -57,7 +57,7 @@ impl CallOptions {
     /// The pause before it is tried again after a failure: it doubles from `first` up to `longest`.
     #[must_use]
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
-        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let ms = |time| u32::try_from(whole_ms(time)).unwrap_or(u32::MAX);
         self.rules.backoff = Backoff { first_ms: ms(first), longest_ms: ms(longest) };
         self
     }

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     cell::RefCell,
-    io,
+    io, mem,
     panic::{self, AssertUnwindSafe, PanicHookInfo},
     sync::Once,
 };
@@ -36,9 +36,14 @@ impl Caught {
 /// Calls `work` and catches a panic. Whatever hook the program has is called as well.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Caught> {
     note_locations();
-    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Caught {
-        location: LOCATION.take().unwrap_or_else(|| "an unknown location".to_owned()),
-        message: message(payload.as_ref()),
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let location = LOCATION.take().unwrap_or_else(|| "an unknown location".to_owned());
+        let caught = Caught { location, message: message(payload.as_ref()) };
+        // What somebody panics with may panic as it is dropped, and so may what that panics with.
+        if let Err(next) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            mem::forget(next);
+        }
+        caught
     })
 }
 
@@ -72,6 +77,13 @@ mod tests {
         assert_eq!((caught.message.as_str(), caught.location), ("no luck", format!("{}:{line}", file!())));
         let caught = catch(|| panic::panic_any(7)).unwrap_err();
         assert_eq!(caught.message, "a value that is no text");
+        struct PanicsAgain;
+        impl Drop for PanicsAgain {
+            fn drop(&mut self) {
+                panic::panic_any(PanicsAgain);
+            }
+        }
+        assert_eq!(catch(|| panic::panic_any(PanicsAgain)).unwrap_err().message, "a value that is no text");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    panic::resume_unwind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,6 +16,7 @@ use syncline_ps::{PsError, server};
 use syncline_rpc::{Token, folder};
 use syncline_runtime::{Device, ExecOptions, Runtime};
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use super::{LocalError, LocalOptions, saving, worker::LocalWorker};
 use crate::{
@@ -49,6 +51,8 @@ pub struct LocalCluster {
     exec: ExecOptions,
     trainings: u32,
     state_dir: PathBuf,
+    /// In which it was started: a worker may be added outside of it.
+    tasks: Handle,
     /// Removed last.
     _temporary: Option<TempDir>,
 }
@@ -65,7 +69,7 @@ impl LocalCluster {
     /// Starts everything as [`start`](Self::start); `say` gets a line for whatever takes time.
     ///
     /// # Errors
-    /// E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX
+    /// E635 for no shards; E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX
     /// Runtime cannot be loaded for the device; E200 to E206 for a Redis server that cannot be used; E370 for a folder that cannot; E371 if
     /// another engine leads on that server.
     pub async fn start_with(
@@ -73,6 +77,9 @@ impl LocalCluster {
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, LocalError> {
         let LocalOptions { workers, shards: count, redis, state_dir, device, threads, trainings } = options;
+        if count == 0 {
+            return Err(LocalError::NoShards);
+        }
         let intra_threads = threads.unwrap_or_else(|| threads_each(workers.len()));
         let (state_dir, temporary) = make_state_dir(state_dir)?;
         let token_path = token_file(&state_dir);
@@ -93,6 +100,7 @@ impl LocalCluster {
             exec: ExecOptions { device, intra_threads, ..ExecOptions::default() },
             trainings,
             state_dir,
+            tasks: Handle::current(),
             _temporary: temporary,
         };
         for throttle in workers {
@@ -111,7 +119,7 @@ impl LocalCluster {
             trainings: self.trainings,
             ..WorkerOptions::new(self.cluster(), self.runtime.clone())
         };
-        self.workers.push(LocalWorker::start(options));
+        self.workers.push(LocalWorker::start(&self.tasks, options));
         index
     }
 
@@ -155,11 +163,16 @@ impl LocalCluster {
 
     /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder stays,
     /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them. A disk that takes none is tried every
-    /// second, for ten minutes, which the log says.
+    /// second, for ten minutes, which the log says. Begun, it goes on to its end, also where nobody waits for it any more.
     ///
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.
     pub async fn stop(self) -> Result<(), LocalError> {
+        let stopping = self.tasks.clone().spawn(self.stop_in_order());
+        stopping.await.unwrap_or_else(|ended| resume_unwind(ended.into_panic()))
+    }
+
+    async fn stop_in_order(self) -> Result<(), LocalError> {
         self.workers.iter().for_each(LocalWorker::request_stop);
         for worker in self.workers {
             worker.ended().await;

@@ -23,6 +23,9 @@ pub enum LocalError {
     /// A shard cannot listen, or cannot use its folder, also to keep jobs at a stop.
     #[error(transparent)]
     Ps(#[from] PsError),
+    /// Nobody would keep parameters, or large values.
+    #[error("[E635] a local cluster cannot have 0 shards")]
+    NoShards,
     /// The lead was not free within 8 seconds.
     #[error(
         "[E371] another engine is active in the Redis server at {redis}; use another server, or that cluster"
@@ -50,6 +53,7 @@ impl LocalError {
             Self::Backend(source) => source.code(),
             Self::Engine(source) => source.code(),
             Self::Ps(source) => source.code(),
+            Self::NoShards => "E635",
             Self::Standby { .. } => "E371",
             Self::State { .. } => "E370",
         }
@@ -62,6 +66,9 @@ impl LocalError {
             Self::Backend(source) => source.hint(),
             Self::Engine(source) => source.hint(),
             Self::Ps(source) => source.hint(),
+            Self::NoShards => {
+                Some("give `LocalOptions::shards` 1 or more, or leave it as it is by default".to_owned())
+            }
             Self::Standby { .. } => Some(
                 "leave `redis` out for a server of its own, or connect to the cluster that is there"
                     .to_owned(),

@@ -11,7 +11,7 @@ use crate::worker::Throttle;
 pub struct LocalOptions {
     /// How each worker is slowed down; their number is the number of workers.
     pub workers: Vec<Throttle>,
-    /// Shards of the parameter server, none of them with a standby.
+    /// Shards of the parameter server, none of them with a standby: 1 at least.
     pub shards: u32,
     /// A Redis server to use instead of one of our own.
     pub redis: Option<String>,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::{
+    runtime::Handle,
     sync::watch,
     task::JoinHandle,
     time::{Instant, sleep},
@@ -24,11 +25,11 @@ pub(super) struct LocalWorker {
 }
 
 impl LocalWorker {
-    pub(super) fn start(options: WorkerOptions) -> Self {
+    pub(super) fn start(tasks: &Handle, options: WorkerOptions) -> Self {
         let (stop, stopped) = watch::channel(false);
         let name = options.name.clone();
         let run = move |stopped| worker::run(options.clone(), stopped);
-        Self { stop, task: tokio::spawn(keep_running(name, stopped, run)) }
+        Self { stop, task: tasks.spawn(keep_running(name, stopped, run)) }
     }
 
     /// Asks it to leave.
