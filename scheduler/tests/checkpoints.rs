@@ -262,6 +262,29 @@ fn the_one_before_is_removed_only_once_redis_cannot_forget_the_new_one() {
 }
 
 #[test]
+fn a_turn_that_takes_long_gives_redis_no_time_to_keep_what_it_writes_last() {
+    let mut train = training("asp".parse().unwrap(), 10, 1);
+    (train.epochs, train.checkpoint) = (400, Some(CheckpointSpec::every_s(60).keep(1)));
+    let mut world = World::of(train, true);
+    world.rest();
+    world.now_us += MINUTE_US;
+    world.give(Input::Tick);
+    world.rest();
+    let on_shards = |world: &World| world.plane.server.shards[0].written_checkpoints();
+    assert_eq!(on_shards(&world), [0, 1]);
+    // Its commit gets through to Redis ten seconds later.
+    let turn_us = 10_000_000;
+    world.now_us += turn_us;
+    world.plane.core.discount_turn(turn_us, world.now_us);
+    world.now_us += 4_000_000;
+    world.give(Input::Tick);
+    assert_eq!(on_shards(&world), [0, 1]);
+    world.now_us += 1_000_000;
+    world.give(Input::Tick);
+    assert_eq!(on_shards(&world), [1]);
+}
+
+#[test]
 fn checkpoints_that_follow_each_other_faster_than_redis_writes_are_thinned_out_all_the_same() {
     let mut train = training("asp".parse().unwrap(), 10, 1);
     (train.epochs, train.checkpoint) = (400, Some(CheckpointSpec::every_s(1).keep(1)));

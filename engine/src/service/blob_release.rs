@@ -27,12 +27,15 @@ pub(super) struct Released {
     fresh: Vec<String>,
     /// Since the one before: they have waited long enough at the next.
     waiting: Vec<String>,
+    /// Rounds go on: there is one sequence of them at a time.
+    in_rounds: bool,
 }
 
 impl Released {
     /// Whether rounds are to begin: there was nothing.
     fn add(&mut self, digests: Vec<String>) -> bool {
-        let first = self.is_empty() && !digests.is_empty();
+        let first = !self.in_rounds && !digests.is_empty();
+        self.in_rounds |= first;
         self.fresh.extend(digests);
         first
     }
@@ -42,8 +45,10 @@ impl Released {
         mem::replace(&mut self.waiting, mem::take(&mut self.fresh))
     }
 
-    fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.waiting.is_empty()
+    /// Whether rounds are to end: nothing waits for another one.
+    fn is_over(&mut self) -> bool {
+        self.in_rounds = !(self.fresh.is_empty() && self.waiting.is_empty());
+        !self.in_rounds
     }
 }
 
@@ -63,7 +68,7 @@ impl ShardControl {
             for digests in due.chunks(DIGESTS_PER_CALL) {
                 self.release_everywhere(digests).await;
             }
-            if lock(&self.released).is_empty() {
+            if lock(&self.released).is_over() {
                 return;
             }
         }
@@ -115,8 +120,15 @@ mod tests {
         assert_eq!(released.due(), Vec::<String>::new());
         assert!(!released.add(vec!["b".into()]), "rounds go on already");
         assert_eq!(released.due(), ["a"]);
+        assert!(!released.is_over());
         assert_eq!(released.due(), ["b"]);
-        assert!(released.is_empty());
+        assert!(!released.add(vec!["c".into()]), "the round is not over while shards are told");
+        assert!(!released.is_over());
+        for due in [vec![], vec!["c"], vec![]] {
+            assert_eq!(released.due(), due);
+        }
+        assert!(released.is_over());
+        assert!(released.add(vec!["d".into()]), "the next rounds begin");
     }
 
     #[tokio::test]

@@ -29,6 +29,8 @@ const INPUTS_PER_TURN: usize = 256;
 /// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait for its commit, for which
 /// Redis has seconds.
 const PLACES_PER_TURN: usize = 8_192;
+/// A turn that takes longer, with its commits, is not taken for a moment.
+const LONG_TURN_US: u64 = 1_000_000;
 /// How often it is looked which jobs that are over may be forgotten.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -94,6 +96,7 @@ impl DecisionLoop {
     /// Handles what waits, or as much of it as makes one commit of a reasonable size.
     pub(super) async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
         self.discount_standstill().await;
+        let begun_us = self.clock.now_us();
         let mut effects: Vec<Effect> = Vec::new();
         let (mut answers, mut looks) = (Vec::new(), Vec::new());
         let mut taken = 0;
@@ -125,6 +128,7 @@ impl DecisionLoop {
             self.list_job(id, now_us).await?;
         }
         self.commit(&mut commits).await?;
+        self.discount_turn(begun_us).await;
         effects.into_iter().for_each(|effect| self.lead.dispatch(effect));
         for (reply, answer) in answers {
             // The caller may have gone meanwhile.
@@ -161,6 +165,15 @@ impl DecisionLoop {
             let now_us = self.clock.now_us();
             let since_us = now_us.saturating_sub(stood_still.as_micros() as u64);
             self.with_core(|core| core.discount_downtime(since_us, now_us)).await;
+        }
+    }
+
+    /// Of a turn that took long, Redis has heard only now.
+    async fn discount_turn(&mut self, begun_us: u64) {
+        let now_us = self.clock.now_us();
+        let turn_us = now_us.saturating_sub(begun_us);
+        if turn_us > LONG_TURN_US {
+            self.with_core(|core| core.discount_turn(turn_us, now_us)).await;
         }
     }
 

@@ -14,6 +14,8 @@ use super::sessions::lock;
 /// Whoever wakes later than it was to by so much has slept. Shorter times are put together until they are as long, because each time
 /// limits of all jobs are moved.
 const COUNTED_FROM: Duration = Duration::from_secs(2);
+/// Most times that are remembered as seen, the latest: far more than come between two that overlap.
+const MAX_SEEN: usize = 64;
 
 /// What has come together; clones share it.
 #[derive(Clone, Default)]
@@ -21,19 +23,32 @@ pub(super) struct Standstill(Arc<Mutex<Counted>>);
 
 #[derive(Default)]
 struct Counted {
-    /// Until when it was seen.
-    until: Option<Instant>,
+    /// When it was seen, from and until, without an overlap: who sees a long one notes it behind those who have seen parts of it.
+    seen: Vec<(Instant, Instant)>,
     total: Duration,
 }
 
 impl Standstill {
     /// Nothing could be decided in this time. Of what several saw at once, each moment counts once.
     pub(super) fn note(&self, from: Instant, until: Instant) {
+        if until <= from {
+            return;
+        }
         let mut counted = lock(&self.0);
-        let from = counted.until.map_or(from, |before| before.max(from));
-        if until > from {
-            counted.total += until - from;
-            counted.until = Some(until);
+        let Counted { seen, total } = &mut *counted;
+        let (mut whole, mut known) = ((from, until), Duration::ZERO);
+        seen.retain(|&(seen_from, seen_until)| {
+            let is_apart = seen_until < from || until < seen_from;
+            if !is_apart {
+                known += seen_until.min(until) - seen_from.max(from);
+                whole = (whole.0.min(seen_from), whole.1.max(seen_until));
+            }
+            is_apart
+        });
+        *total += until - from - known;
+        seen.push(whole);
+        if seen.len() > MAX_SEEN {
+            seen.remove(0);
         }
     }
 
@@ -73,6 +88,13 @@ mod tests {
         assert_eq!(standstill.take(), None);
         note(20, 21);
         assert_eq!(standstill.take(), Some(3 * SECOND), "and nothing twice");
+        note(40, 43);
+        note(50, 52);
+        note(30, 60);
+        note(59, 61);
+        assert_eq!(standstill.take(), Some(31 * SECOND), "also what began before what was seen first");
+        note(30, 61);
+        assert_eq!(standstill.take(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@ use super::{
     turn::Turn,
 };
 
-/// So long after a checkpoint is complete Redis may still go back to before it: `appendfsync everysec` may be 2 s behind, and the
-/// commit itself takes up to 2 s where no downtime is discounted.
+/// So long after a checkpoint is complete Redis may still go back to before it: `appendfsync everysec` may be 2 s behind, and a turn with
+/// its commits takes up to a second where it is not discounted.
 const DURABLE_AFTER_US: u64 = 5_000_000;
 
 impl Checkpoint {

@@ -21,7 +21,7 @@ pub(super) struct Checkpoint {
     pub rest_us: u64,
     /// On the disks of all shards; 0 as long as it is not complete.
     pub bytes: u64,
-    /// Since when it is complete; 0 as long as it is not.
+    /// Since when it is complete, and Redis has heard of it; 0 as long as it is not.
     #[serde(default)]
     pub complete_us: u64,
     pub progress: Progress,
@@ -117,6 +117,15 @@ impl Checkpoints {
         for checkpoint in &mut self.complete {
             checkpoint.complete_us = shift.apply(checkpoint.complete_us);
         }
+    }
+
+    /// What was completed since then is known to Redis only now. `false`: nothing was.
+    pub(super) fn complete_again(&mut self, since_us: u64, now_us: u64) -> bool {
+        let mut new =
+            self.complete.iter_mut().filter(|checkpoint| checkpoint.complete_us >= since_us).peekable();
+        let are_some = new.peek().is_some();
+        new.for_each(|checkpoint| checkpoint.complete_us = now_us);
+        are_some
     }
 
     /// Those of what was there after so many samples, also one that is being made.

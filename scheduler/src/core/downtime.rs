@@ -52,6 +52,18 @@ impl Core {
     }
 }
 
+impl Core {
+    /// What was decided up to `turn_us` before `now_us` is in Redis only now: what Redis may forget of it counts from there, and nothing
+    /// else does.
+    pub fn discount_turn(&mut self, turn_us: u64, now_us: u64) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, job)| !job.phase().is_over()) {
+            let _handling = Handling(id);
+            job.changes.job_state |=
+                job.state.checkpoints.complete_again(now_us.saturating_sub(turn_us), now_us);
+        }
+    }
+}
+
 impl Job {
     fn shift_limits(&mut self, shift: Shift, now_us: u64) {
         self.state.checkpoints.shift_completions(shift);

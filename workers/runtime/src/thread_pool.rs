@@ -25,7 +25,10 @@ pub(super) fn given_threads(wanted: usize) -> usize {
     given
 }
 
-fn given(wanted: usize, mut spawn: impl FnMut(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>) -> usize {
+fn given(
+    wanted: usize,
+    mut spawn: impl FnMut(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+) -> usize {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock();
     let waiting: Vec<_> = (1..wanted)

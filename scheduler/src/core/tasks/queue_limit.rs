@@ -40,6 +40,8 @@ impl Core {
             let overdue = self.overdue(&id, turn.now_us);
             if let Some(job) = self.task_jobs.get_mut(&id) {
                 overdue.into_iter().for_each(|(task, why)| job.queue_time_over(task, why, turn.now_us));
+                // Once: thousands may have been to take one failure, and each end looks through all of them.
+                job.end_if_due(turn.now_us);
             }
             self.note(&id, turn);
         }
@@ -181,6 +183,5 @@ impl TaskJob {
         let reason = not_begun_within(limit_ms, &reason);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG, reason };
         self.fail(task, failure, now_us);
-        self.end_if_due(now_us);
     }
 }
