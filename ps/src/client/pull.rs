@@ -89,11 +89,13 @@ impl ShardSet {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected });
         }
         let started = Instant::now();
-        let mut retry = RetryBudget::new(self.options.retry_limit);
+        // One for each shard: what one of them says is nothing that another one does.
+        let mut retries: Vec<_> =
+            self.conns.iter().map(|_| RetryBudget::new(self.options.retry_limit)).collect();
         let mut wanted = wanted;
         let mut waited_us = 0;
         loop {
-            let answers = self.pull_once(wanted, into, &mut retry)?;
+            let answers = self.pull_once(wanted, into, &mut retries)?;
             waited_us += answers.iter().map(|a| a.waited_us).max().unwrap_or(0);
             let low = answers.iter().map(|a| a.version).min().unwrap_or(0);
             let newest_round = answers.iter().map(|a| a.round_version).max().unwrap_or(0);
@@ -113,7 +115,7 @@ impl ShardSet {
         &mut self,
         wanted: PullRequest<'_>,
         into: &mut [f32],
-        retry: &mut RetryBudget,
+        retries: &mut [RetryBudget],
     ) -> Result<Vec<Answer>, PsError> {
         let mut parts = vec![PullState::NotRequested; self.conns.len()];
         let mut waiting = true;
@@ -132,7 +134,7 @@ impl ShardSet {
                     };
                     match requested {
                         Ok(()) => *part = PullState::Requested,
-                        Err(error) => self.recover_pull(index, error, retry)?,
+                        Err(error) => self.recover_pull(index, error, &mut retries[index])?,
                     }
                 }
             }
@@ -151,15 +153,14 @@ impl ShardSet {
                 };
                 waiting = true;
                 match step {
-                    // It waits for a version, and says so: that nobody answers elsewhere counts all the same.
-                    Ok(PullState::Requested) => {}
+                    // Also where it waits for a version, and says so.
                     Ok(next) => {
                         *part = next;
-                        retry.progress();
+                        retries[index].progress();
                     }
                     Err(error) => {
                         *part = PullState::NotRequested;
-                        self.recover_pull(index, error, retry)?;
+                        self.recover_pull(index, error, &mut retries[index])?;
                     }
                 }
             }
@@ -355,13 +356,51 @@ mod tests {
         stream.write_all(&out)
     }
 
+    fn session() -> SessionKey {
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        SessionKey { run, incarnation: Incarnation(1) }
+    }
+
+    #[test]
+    fn an_interruption_is_not_counted_with_one_before_after_which_the_shard_was_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, token) = (listener.local_addr().unwrap().to_string(), Token::generate());
+        let retry_limit = Duration::from_secs(4);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (first, mut out) = (Instant::now(), Vec::new());
+                drop(asked(&listener, &token));
+                let mut stream = asked(&listener, &token);
+                Reply::Waiting.encode(0, &mut out);
+                while first.elapsed() < 2 * retry_limit {
+                    stream.write_all(&out).unwrap();
+                    thread::yield_now();
+                }
+                drop(stream);
+                answer(&mut asked(&listener, &token)).unwrap();
+            });
+            let transport = TransportChoice::Only(Transport::Tcp);
+            let options = ClientOptions { transport, retry_limit, ..ClientOptions::default() };
+            let (addresses, cancel_token) = ([address].as_slice().into(), CancelToken::default());
+            let connected = ShardSet::connect_with(
+                &addresses,
+                token.clone(),
+                session(),
+                ELEMENTS / 2,
+                options,
+                cancel_token,
+            );
+            let mut into = vec![1.0; ELEMENTS as usize / 2];
+            let pulled = connected.unwrap().pull(ReadCondition::version(1), &mut into).unwrap();
+            assert_eq!(pulled.version, 1);
+        });
+    }
+
     #[test]
     fn what_one_shard_sends_is_taken_while_another_one_waits_for_the_version() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
         let (token, is_sent) = (Token::generate(), AtomicBool::new(false));
-        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
-        let session = SessionKey { run, incarnation: Incarnation(1) };
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = asked(&listeners[0], &token);
@@ -384,7 +423,7 @@ mod tests {
             let options = ClientOptions { transport, ..ClientOptions::default() };
             let (addresses, cancel_token) = (addresses.as_slice().into(), CancelToken::default());
             let connected =
-                ShardSet::connect_with(&addresses, token.clone(), session, ELEMENTS, options, cancel_token);
+                ShardSet::connect_with(&addresses, token.clone(), session(), ELEMENTS, options, cancel_token);
             let mut worker = connected.unwrap();
             let pulled = worker.pull(ReadCondition::version(1), &mut vec![1.0; ELEMENTS as usize]).unwrap();
             drop(worker);
