@@ -168,7 +168,7 @@ impl LocalCluster {
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.
     pub async fn stop(self) -> Result<(), LocalError> {
-        let stopping = self.tasks.clone().spawn(self.stop_in_order());
+        let stopping = tokio::spawn(self.stop_in_order());
         stopping.await.unwrap_or_else(|ended| resume_unwind(ended.into_panic()))
     }
 
