@@ -606,14 +606,32 @@ fn a_job_whose_weights_cannot_be_written_keeps_the_checkpoints_that_have_them() 
 }
 
 #[test]
-fn an_end_that_a_full_disk_does_not_take_is_over_all_the_same_and_the_one_before_stays() {
-    let mut world = World::new("bsp", 2, true);
-    world.rest();
-    world.plane.shell.keeps_files = false;
-    finish(&mut world);
-    assert_eq!(world.job().phase(), &Phase::Running, "the shards have not said a word yet");
-    let full = TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() };
-    world.give(pinned(1, Err(full)));
+fn an_end_that_a_full_disk_does_not_take_is_tried_again_for_minutes_and_over_all_the_same() {
+    let ended = |tries: u64, last: Result<(), TaskFault>| {
+        let mut world = World::new("bsp", 2, true);
+        world.rest();
+        world.plane.shell.keeps_files = false;
+        finish(&mut world);
+        assert_eq!(world.job().phase(), &Phase::Running, "the shards have not said a word yet");
+        for number in 1..tries {
+            let effects = world.give(pinned(number, full_disk()));
+            assert!(!effects.iter().any(|e| matches!(e, Effect::PinCheckpoint { .. })));
+            assert_eq!(world.job().phase(), &Phase::Running);
+            let waits_for = &world.plane.shell.summary["waiting_for"];
+            assert!(waits_for.ends_with(": no space left"), "{waits_for}");
+            world.now_us += MINUTE_US;
+            let effects = world.give(Input::Tick);
+            assert!(effects.iter().any(|e| matches!(e, Effect::PinCheckpoint { .. })), "try {number}");
+        }
+        world.give(pinned(tries, last));
+        world
+    };
+    let mut world = ended(4, Ok(()));
+    world.give(written(4, Ok(7)));
+    assert_eq!((world.job().phase(), world.job().checkpoint_numbers()), (&Phase::Done, vec![0, 4]));
+    assert_eq!(world.has_told("checkpoint_failed"), 1);
+
+    let mut world = ended(15, full_disk());
     assert_eq!((world.job().phase(), world.has_told("checkpoint_failed")), (&Phase::Done, 1));
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
     let effects = world.give(last_weights(Ok(file)));

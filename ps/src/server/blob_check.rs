@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
+use rustix::fs::Advice;
 use syncline_rpc::ShardFault;
 use tracing::warn;
 
@@ -47,9 +48,9 @@ pub(super) fn check(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Sha
 fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
     let Some(bytes) = shared.blobs.stat(digest)? else { return Ok(None) };
     let path = shared.blobs.path(digest);
-    match hash_of(&path) {
-        Ok(hash) if hash == *digest => return Ok(Some(bytes)),
-        Ok(_) => {
+    match is_whole(digest, &path, hash_of) {
+        Ok(true) => return Ok(Some(bytes)),
+        Ok(false) => {
             warn!(path = %path.display(), "a blob is damaged, and removed");
             damaged_snapshot::set_aside(shared, &path)?;
             shared.blobs.remove(std::iter::once(*digest))?;
@@ -59,6 +60,25 @@ fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Shard
         Err(e) => return Err(disk_fault("read", &path, &e)),
     }
     Ok(None)
+}
+
+/// Whether a file is what its digest says. What is read may be wrong where the file is right, as by a bad cable, or memory: only what is wrong
+/// twice, the second time from the disk itself, is taken for damaged.
+fn is_whole(
+    digest: &Digest,
+    path: &Path,
+    mut hash_of: impl FnMut(&Path) -> io::Result<Digest>,
+) -> io::Result<bool> {
+    if hash_of(path)? == *digest {
+        return Ok(true);
+    }
+    // Advice: where it is not taken, the same memory is read again.
+    let _ = rustix::fs::fadvise(&File::open(path)?, 0, None, Advice::DontNeed);
+    let is_whole = hash_of(path)? == *digest;
+    if is_whole {
+        warn!(path = %path.display(), "a blob was read wrongly once, and is well: see whether disk and memory of this machine are");
+    }
+    Ok(is_whole)
 }
 
 /// Cost: a pass over the file, in pieces.
@@ -74,6 +94,18 @@ mod tests {
 
     use super::*;
     use crate::waiting::until;
+
+    #[test]
+    fn a_file_is_damaged_only_if_it_is_read_wrongly_twice() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (right, wrong) = ([1; 32], [2; 32]);
+        for (reads, whole) in [(vec![right], true), (vec![wrong, right], true), (vec![wrong, wrong], false)] {
+            let mut reads = reads.into_iter();
+            let found = is_whole(&right, file.path(), |_| Ok(reads.next().unwrap()));
+            assert_eq!((found.unwrap(), reads.next()), (whole, None));
+        }
+        assert!(is_whole(&right, Path::new("missing"), |path| hash_of(path)).is_err());
+    }
 
     #[test]
     fn who_asks_for_a_blob_that_is_being_read_waits_for_what_that_finds_and_the_next_one_reads_it_again() {

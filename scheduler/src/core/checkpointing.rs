@@ -204,9 +204,10 @@ impl Job {
             self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
         }
         let before = self.state.checkpoints.failing.replace(fault.clone());
-        let is_told = self.keeps_until_done()
-            && !self.keeps_best()
-            && before.is_some_and(|before| before.code == fault.code);
+        let is_same = before.is_some_and(|before| before.code == fault.code);
+        let is_repeated = self.end_was_tried();
+        let is_told = is_same && (is_repeated || self.keeps_until_done() && !self.keeps_best());
+        self.try_end_later(&fault, turn.now_us);
         if !is_told {
             self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, turn.now_us);
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
-    ids::Incarnation,
+    ids::{Incarnation, NodeName},
 };
 
 /// Pause after so many failures of a node.
@@ -131,11 +131,15 @@ impl Job {
             return Some(waits_to_be_resumed(self.id()));
         }
         if let Some((node, retry)) = self.state.retries.iter().next() {
-            let pause_s = pause_us(retry.failures) / 1_000_000;
-            return Some(format!(
-                "node {node}, which is tried again every {pause_s} s until it works or the job is canceled: {}",
-                retry.reason
-            ));
+            let (pause_s, reason) = (pause_us(retry.failures) / 1_000_000, &retry.reason);
+            return Some(match node == self.train_node() {
+                true => format!(
+                    "the shards, which try to write the last parameters as a checkpoint, every {pause_s} s for ten minutes: {reason}"
+                ),
+                false => format!(
+                    "node {node}, which is tried again every {pause_s} s until it works or the job is canceled: {reason}"
+                ),
+            });
         }
         if self.state.checkpoints.rests() {
             let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
@@ -163,7 +167,7 @@ impl Job {
         })
     }
 
-    fn is_postponed(&self, id: &TaskId, now_us: u64) -> bool {
+    pub(super) fn is_postponed(&self, id: &TaskId, now_us: u64) -> bool {
         let TaskId::Node(name) = id else { return false };
         self.state.retries.get(name).is_some_and(|retry| retry.at_us > now_us)
     }
@@ -171,11 +175,16 @@ impl Job {
     /// A node failed for a reason that may pass: it is tried again, later each time, until somebody cancels the job.
     pub(super) fn postpone(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
         let TaskId::Node(name) = &key.task else { return };
-        let failures = self.state.retries.get(name).map_or(1, |r| r.failures.saturating_add(1));
-        let (at_us, code, reason) = (now_us + pause_us(failures), fault.code, fault.reason.clone());
-        self.state.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
-        self.changes.job_state = true;
+        self.count_failure(name, fault, now_us);
         self.apply(&key.task, &TaskEvent::Retried, now_us);
+    }
+
+    /// What a node came to nothing at may be tried again after a pause.
+    pub(super) fn count_failure(&mut self, node: &NodeName, fault: &TaskFault, now_us: u64) {
+        let failures = self.state.retries.get(node).map_or(1, |r| r.failures.saturating_add(1));
+        let (at_us, code, reason) = (now_us + pause_us(failures), fault.code, fault.reason.clone());
+        self.state.retries.insert(node.clone(), Retry { failures, at_us, code, reason });
+        self.changes.job_state = true;
     }
 
     /// The order behind a snapshot that is leased.

@@ -6,10 +6,15 @@
 use super::{
     best_parameters::HandedOn,
     effects::Effect,
+    inputs::TaskFault,
     job::Job,
     records::{JobState, Phase},
     turn::Turn,
 };
+use crate::graph::TaskId;
+
+/// Most tries to write the checkpoint of an end, each a while after the one before: some ten minutes.
+const MAX_END_TRIES: u32 = 15;
 
 impl Job {
     /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
@@ -100,14 +105,35 @@ impl Job {
         self.train().checkpoint.is_some_and(|spec| spec.until_done)
     }
 
-    /// Has the shards keep what a training has come to. Once: a disk that is full now is no reason to hand on worse parameters, or to
-    /// go on for ever. `false`: there is nothing to wait for.
+    /// Has the shards keep what a training has come to. `false`: there is nothing to wait for.
     fn keep_last(&mut self, turn: &mut Turn<'_>) -> bool {
         let is_first = !std::mem::replace(&mut self.state.evaluations.keeps_last, true);
-        let pins = is_first && !self.state.checkpoints.holds(self.counted());
-        if pins {
+        if self.state.checkpoints.holds(self.counted()) {
+            return false;
+        }
+        let is_again = self.end_was_tried();
+        let waits = is_again && self.is_postponed(&TaskId::Node(self.train_node().clone()), turn.now_us);
+        if (is_first || is_again) && !waits {
             self.pin_checkpoint(turn);
         }
-        pins
+        is_first || is_again
+    }
+
+    /// Whether the checkpoint of its end could not be written, and is to be tried again.
+    pub(super) fn end_was_tried(&self) -> bool {
+        self.state.retries.contains_key(self.train_node())
+    }
+
+    /// A disk that is full now may have room in a minute, and who asked for checkpoints would miss that of the end. Where nobody did, or it
+    /// has none for minutes, that is no reason to hand on worse parameters, or to go on for ever.
+    pub(super) fn try_end_later(&mut self, fault: &TaskFault, now_us: u64) {
+        if !self.keeps_end() || !self.state.evaluations.keeps_last {
+            return;
+        }
+        let node = self.train_node().clone();
+        self.count_failure(&node, fault, now_us);
+        if self.state.retries[&node].failures >= MAX_END_TRIES {
+            self.state.retries.remove(&node);
+        }
     }
 }
