@@ -41,7 +41,7 @@ fn a_graph_of_which_no_part_has_come_for_a_day_fails() {
     core.handle(25 * HOUR_US, Input::ExtendGraph { job: id(), nonce: NONCE, first: TaskIndex(1), tasks })
         .unwrap();
     assert_eq!(phase_at(&mut core, 49), Phase::Queued, "its client is there");
-    let Phase::Failed { code, reason } = phase_at(&mut core, 50) else { panic!("it waits for ever") };
+    let Phase::Failed { code, reason } = phase_at(&mut core, 50) else { panic!("it waits forever") };
     assert_eq!(code, "E620");
     assert_eq!(reason, "2 tasks of its graph have come, and none of the others for a day");
 }

@@ -161,7 +161,7 @@ impl CallWorker {
                     }
                 }
                 Order::Stop(stop) => {
-                    // Every second one has not begun, or looks whether it is to stop; the others go on.
+                    // Every second one has not begun, or checks whether it is to stop; the others go on.
                     for (task, attempt) in stop.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
                         let key = (stop.job.clone(), task.0);
                         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == *attempt) {

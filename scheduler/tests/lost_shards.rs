@@ -122,7 +122,7 @@ fn a_job_without_a_checkpoint_yet_waits_and_goes_on_where_it_was_or_begins_anew(
             let mut world = World::of(spec("job", policy), 2);
             assert!(world.end_one_task());
             world.lose_shard();
-            assert!(world.awaited().contains("if need be from its begin"), "{}", world.awaited());
+            assert!(world.awaited().contains("if need be from its beginning"), "{}", world.awaited());
             world.join(3, "again");
             world.now_us += 10 * MINUTE_US;
             world.give(Input::Tick);

@@ -84,7 +84,7 @@ impl Process {
             .args(words)
             .args(args)
             .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
-            // As `syncline up` does: who looks for it reads all of it.
+            // As `syncline up` does: whoever looks for it reads all of it.
             .env("ORT_DYLIB_PATH", runtime().path())
             .stdin(Stdio::null())
             .stdout(if listens { Stdio::piped() } else { Stdio::null() })
@@ -306,7 +306,7 @@ impl Cluster {
         (self.engine, self.engine_address) = (Some(process), address);
     }
 
-    /// Stops the Redis server in order, unless somebody has killed it, and, after `meanwhile`, starts it again on the same files at
+    /// Stops the Redis server cleanly, unless somebody has killed it, and, after `meanwhile`, starts it again on the same files at
     /// the same place.
     pub fn restart_redis<T>(&mut self, meanwhile: impl FnOnce(&Path) -> T) -> T {
         let (dir, port) = (self.redis.dir().to_owned(), self.redis.port());
@@ -338,7 +338,7 @@ impl Cluster {
         self.dir.path().join(format!("shard-{index}"))
     }
 
-    /// Stops a shard in order and, after `meanwhile`, starts it again on another port.
+    /// Stops a shard cleanly and, after `meanwhile`, starts it again on another port.
     pub fn restart_shard(&mut self, index: u32, meanwhile: impl FnOnce()) {
         let slot = index as usize;
         self.shards[slot].signal("TERM");
@@ -348,7 +348,7 @@ impl Cluster {
         self.shards[slot] = self.spawn_shard(index);
     }
 
-    /// Stops two shards in order and starts each again at the address of the other.
+    /// Stops two shards cleanly and starts each again at the address of the other.
     pub async fn exchange_shards(&mut self) {
         let mut addresses = self.client().shards().await.unwrap();
         addresses.reverse();
@@ -363,7 +363,7 @@ impl Cluster {
         }
     }
 
-    /// What starts a shard that is stopped, and stops it in order so long after its process has begun.
+    /// What starts a shard that is stopped, and stops it cleanly so long after its process has begun.
     pub fn shard_stopper(&self, index: u32) -> impl Fn(Duration) + use<> {
         let args = self.shard_args(&self.shard_folder(index), index, 1);
         move |after| {

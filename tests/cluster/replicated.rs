@@ -135,7 +135,7 @@ impl Cluster {
         StoppedShard { folder: shard.folder, index: shard.index }
     }
 
-    /// Stops the process that listens there, in order; it can be started again with what it has saved.
+    /// Stops the process that listens there, cleanly; it can be started again with what it has saved.
     pub fn stop_shard(&mut self, address: &str) -> StoppedShard {
         let mut shard = self.pairs.swap_remove(self.at(address).unwrap());
         shard.process.signal("TERM");
@@ -158,7 +158,7 @@ impl Cluster {
         self.pairs.push(another);
     }
 
-    /// Stops the processes of all shards in order, and starts them again in the order that is made of theirs, those first that
+    /// Stops the processes of all shards cleanly, and starts them again in the order that is made of theirs, those first that
     /// serve.
     pub fn stop_and_start_shards(&mut self, serving: &str, order: impl FnOnce(&mut Vec<ShardProcess>)) {
         for shard in &self.pairs {

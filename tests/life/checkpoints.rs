@@ -273,7 +273,7 @@ async fn jobs_without_a_checkpoint_yet_begin_anew_when_their_killed_shard_is_the
     let second = submit(&cluster, counting("second", "asp", EPOCH, |_| {})).await;
     cluster.until(&first, |s| number(s, "samples_applied") > 100).await;
     cluster.shards[0].kill();
-    cluster.until(&first, |s| s["waiting_for"].contains("if need be from its begin")).await;
+    cluster.until(&first, |s| s["waiting_for"].contains("if need be from its beginning")).await;
     cluster.until(&second, |s| s["waiting_for"].contains("like job `first`")).await;
     cluster.start_shard(0);
     for job in [&first, &second] {

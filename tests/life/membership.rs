@@ -1,4 +1,4 @@
-//! Workers come and go, Redis goes away and comes back, a job is canceled: nobody waits for ever.
+//! Workers come and go, Redis goes away and comes back, a job is canceled: nobody waits forever.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -122,7 +122,7 @@ async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
     let mut cluster = Cluster::start(2, 2, "--step-ms 3 --slowdown 1").await;
     let job = submit(&cluster, "outage", "elastic-bsp:15", 2).await;
     let before = cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2).await;
-    // Stopped in order, so that its append-only file is complete.
+    // Stopped cleanly, so that its append-only file is complete.
     cluster.restart_redis(|_| {});
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");

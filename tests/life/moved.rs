@@ -1,4 +1,4 @@
-//! A shard that is stopped in order and comes back: at another address, or with the state of an earlier day.
+//! A shard that is stopped cleanly and comes back: at another address, or with the state of an earlier day.
 
 use std::{fs, path::Path, time::Duration};
 

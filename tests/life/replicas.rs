@@ -137,7 +137,7 @@ async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stops_in_order_and_starts_in_any_order_goes_on() {
+async fn what_stops_cleanly_and_starts_in_any_order_goes_on() {
     let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
     let job = submit(&cluster, counting("night", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, _) = followed(&cluster, &job, 0).await.unwrap();
@@ -257,7 +257,7 @@ async fn a_second_process_is_refused_where_shards_have_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_in_order_right_after_a_kill_keeps_the_copies_of_the_one_that_followed() {
+async fn a_clean_stop_right_after_a_kill_keeps_the_copies_of_the_one_that_followed() {
     let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
     let job = submit(&cluster, counting("kept", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();

@@ -1,4 +1,4 @@
-//! Everything is stopped in order in the middle of a job, and goes on at the next start.
+//! Everything is stopped cleanly in the middle of a job, and goes on at the next start.
 
 use std::{
     fs::{self, File},

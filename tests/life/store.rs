@@ -16,7 +16,7 @@ const WORKER: &str = "--step-ms 5 --slowdown 1";
 
 /// Kills the Redis server, takes the last third from its append-only file, and starts it again.
 pub fn cut_tail(cluster: &mut Cluster) {
-    // Killed first: one that is stopped in order would write what it still has in mind.
+    // Killed first: one that is stopped cleanly would write what it still has in mind.
     crate::cluster::send_signal(cluster.redis.pid(), "KILL");
     cluster.restart_redis(|dir| {
         let file = newest_part(&dir.join("appendonlydir"));

@@ -6,7 +6,7 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 
-// In the order of their names: who waits for all others holds up nobody that way.
+// In the order of their names: whoever waits for all others holds up nobody that way.
 mod alone;
 mod beside_others;
 

@@ -249,7 +249,7 @@ fn page() -> String {
     let mut text = String::from(
         "# The fields of a job file\n\nA job file is TOML. Paths in it are relative to the file. A field without a default has \
          to be there, unless the text says otherwise; one that is not listed here is refused. More whole files: \
-         `examples/jobs`.\n\n```toml\nid = \"digits\"\nmodel.forward = { onnx = \"digits.onnx\", loss = \"softmax-cross-entropy\" }\n\n[data]\nsource = { csv = { path = \"digits.csv\" } }\nsplit = { test_every = 5 }\n\n[settings]\npolicy = \"elastic-bsp:15\"\nlearning_rate = 0.05\nbatch = 32\nepochs = 10\n```\n\n`syncline submit FILE --set settings.batch=64` gives a field another value for once. A key begins with a field of \
+         `examples/jobs`.\n\n```toml\nid = \"digits\"\nmodel.forward = { onnx = \"digits.onnx\", loss = \"softmax-cross-entropy\" }\n\n[data]\nsource = { csv = { path = \"digits.csv\" } }\nsplit = { test_every = 5 }\n\n[settings]\npolicy = \"elastic-bsp:15\"\nlearning_rate = 0.05\nbatch = 32\nepochs = 10\n```\n\n`syncline submit FILE --set settings.batch=64` gives a field another value for this submission only. A key begins with a field of \
          the training (`settings.batch`) or with a node's name (`test.retries`). A value that is not valid TOML is taken as a string. A table replaces the \
          whole table of the file.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
     );

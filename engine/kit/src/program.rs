@@ -18,7 +18,7 @@ pub(super) fn on_path(path: &OsStr, name: &str) -> Vec<PathBuf> {
     folders.map(|folder| folder.join(name)).filter(executable).collect()
 }
 
-/// Starts `command`, also if its file was written a moment ago.
+/// Starts `command`, even if its file was written a moment ago.
 ///
 /// A child that another thread of ours is just forking holds, until its exec, a copy of every file we had open;
 /// while one of these is the program, open for writing, the kernel refuses to run it.

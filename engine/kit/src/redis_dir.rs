@@ -42,7 +42,7 @@ pub(crate) fn log_path(dir: &Path) -> PathBuf {
 }
 
 /// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the server's
-/// end that lets a successor in, also when the starter was killed before.
+/// end that lets a successor in, even when the starter was killed before.
 pub(crate) fn lock(dir: &Path) -> Result<File, KitError> {
     let path = dir.join("redis.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

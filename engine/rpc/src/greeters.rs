@@ -19,7 +19,7 @@ pub(super) struct Greeters(Mutex<Waiting>);
 struct Waiting {
     /// Number of the next caller.
     next: u64,
-    /// By number and so by age. Who is dropped here is told so.
+    /// By number and so by age. Whoever is dropped here is told so.
     callers: BTreeMap<u64, oneshot::Sender<()>>,
 }
 

@@ -208,7 +208,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         (number, answer)
     }
 
-    /// Who waits while another one dials in vain fails with it: each would wait longer than the one before.
+    /// Whoever waits while another one dials in vain fails with it: each would wait longer than the one before.
     async fn connected(&self) -> (usize, Result<Arc<Connection<C>>, HelloError>) {
         let (number, dialing) = {
             let mut current = self.current();

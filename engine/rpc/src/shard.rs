@@ -73,7 +73,7 @@ impl KnownJobs {
     }
 }
 
-/// Digests that lie side by side in their order, in small hexadecimal digits: those of a million blobs travel in several calls.
+/// Digests that lie side by side in their order, in lower-case hexadecimal digits: those of a million blobs travel in several calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestRange {
     /// The first; empty: the lowest of all.
@@ -83,7 +83,7 @@ pub struct DigestRange {
 }
 
 impl DigestRange {
-    /// Whether a digest in small hexadecimal digits lies in it.
+    /// Whether a digest in lower-case hexadecimal digits lies in it.
     pub fn contains(&self, hex: &str) -> bool {
         self.first.as_str() <= hex && self.end.as_deref().is_none_or(|end| hex < end)
     }

@@ -31,7 +31,7 @@ pub struct ShardHello {
     pub replicas: u32,
     /// What an engine has made of this process, if it has.
     pub role: Option<ReplicaRole>,
-    /// Number of its state directory: who comes back has it, who replaces it has not.
+    /// Number of its state directory: whoever comes back has it, whoever replaces it has not.
     pub identity: u64,
     /// It followed when it was last stopped: another process may have the parameters.
     pub followed_before: bool,

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{context::store_fault, lead::Lead};
 use crate::store::{RedisStore, StoreError};
 
-/// From the begin of a lead to its first look, and from each look to the next.
+/// From the beginning of a lead to its first look, and from each look to the next.
 const FIRST_LOOK: Duration = Duration::from_secs(600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// A blob that was uploaded or asked for within this time is not collected unasked: two looks have not found it named.
@@ -22,7 +22,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most digests in one call: 13 MB of the 64 MiB of a frame. For each call a shard goes through all its blobs.
 const KEPT_PER_CALL: usize = 200_000;
 
-/// Collects at each [`INTERVAL`] what was named neither then nor at the look before, for ever: a name that moves within a large graph
+/// Collects at each [`INTERVAL`] what was named neither then nor at the look before, forever: a name that moves within a large graph
 /// while that is read may be overlooked once.
 pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
     let (mut named_before, mut pause) = (None, FIRST_LOOK);

@@ -24,7 +24,7 @@ impl ClusterWatch {
         self.seen = Some(now);
     }
 
-    /// Whether another cluster uses this Redis database. True from when it was seen alive, also when its engine is away.
+    /// Whether another cluster uses this Redis database. True from when it was seen alive, even when its engine is away.
     pub(super) fn is_of_others(&self) -> bool {
         self.lives
     }

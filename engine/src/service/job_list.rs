@@ -15,7 +15,7 @@ use crate::store::{Expiry, keys::ENDED_JOB_EXPIRY_S};
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 /// What Redis has had for so long is on its disk.
 const ON_DISK_AFTER: Duration = Duration::from_secs(60);
-/// How long until Redis is asked again for a job that it keeps for ever, because somebody told it to.
+/// How long until Redis is asked again for a job that it keeps forever, because somebody told it to.
 const KEPT_PAUSE: Duration = Duration::from_secs(3600);
 
 impl DecisionLoop {
@@ -73,8 +73,8 @@ impl DecisionLoop {
     }
 
     /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago: a commit without any
-    /// change is refused where it follows on something that is lost. A job that waits for hours, for workers say, would else be
-    /// missed by the next engine, and one that has ended, of which there is no other commit, would go on for ever.
+    /// change is refused where it follows on something that is lost. A job that waits for hours, for workers say, would otherwise be
+    /// missed by the next engine, and one that has ended, of which there is no other commit, would go on forever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
         let on_disk = Instant::now().checked_sub(ON_DISK_AFTER);
         let mut jobs = self.lead.jobs.listed();

@@ -23,7 +23,7 @@ const STALL_FACTOR: u32 = 20;
 /// How often the registry in Redis is refreshed.
 const REFRESH_EVERY_CHECKS: u32 = 10;
 
-/// Checks for ever.
+/// Checks forever.
 pub(super) async fn monitor_liveness(context: ServiceContext) {
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

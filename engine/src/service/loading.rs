@@ -268,7 +268,7 @@ impl DecisionLoop {
     }
 
     /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed and measured first, because
-    /// such answers would else wait behind records.
+    /// such answers would otherwise wait behind records.
     async fn read_jobs<F: Future<Output = bool>>(
         &self,
         jobs: Vec<JobId>,

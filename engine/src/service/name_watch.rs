@@ -1,7 +1,7 @@
 //! Whether another process has the name of this engine: a copied state directory, or two that were given one name.
 //!
 //! An engine that is started again takes the lease that it had before at once, without waiting for its end. Two that live would take it
-//! from each other for ever, and with it the jobs.
+//! from each other forever, and with it the jobs.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ pub struct LeadWatch {
 }
 
 impl LeadWatch {
-    /// Waits until the engine takes the lead, after it has lost the one that was told of last; for ever, once it has stopped.
+    /// Waits until the engine takes the lead, after it has lost the one that was told of last; forever, once it has stopped.
     pub async fn taken(&mut self) {
         while self.active.wait_for(|active| active.is_ok() != self.leads).await.is_ok() {
             self.leads = !self.leads;
@@ -158,7 +158,7 @@ impl EngineHandle {
 pub struct BugWatch(watch::Receiver<Option<String>>);
 
 impl BugWatch {
-    /// Waits until it has, and says which; for ever, once the engine has stopped without.
+    /// Waits until it has, and says which; forever, once the engine has stopped without.
     pub async fn found(&mut self) -> String {
         match self.0.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().unwrap_or_default(),

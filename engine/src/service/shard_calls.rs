@@ -19,7 +19,7 @@ use super::{
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// A process that has said nothing for so long answers nobody who waits: it announces itself twice a second.
 const HUNG_SILENCE: Duration = Duration::from_secs(5);
-/// Between two looks whether it is silent.
+/// Between two checks whether it is silent.
 const SILENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ShardDirectory {

@@ -32,7 +32,7 @@ impl ShardRegistry for ShardHandler {
             self.context.shards.note_alive(&hello);
             return Ok(stays(lead.epoch, hello.role));
         }
-        // To its end, also where the caller has given up: what follows from a takeover is done nowhere else.
+        // To its end, even where the caller has given up: what follows from a takeover is done nowhere else.
         let decided = tokio::spawn(async move { self.decide(&lead, hello).await });
         decided.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
     }

@@ -338,7 +338,7 @@ impl ShardDirectory {
 
     /// The same, and of which revision they are, or of a later one: calls of several revisions may overtake each other on their way.
     pub(super) fn revised_addresses(&self) -> (u64, Option<Vec<String>>) {
-        // The count follows the change: who looks at it first knows of no less.
+        // The count follows the change: whoever looks at it first knows of no less.
         let revision = *self.changed.borrow();
         (revision, self.addresses())
     }

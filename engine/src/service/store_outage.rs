@@ -72,7 +72,7 @@ impl StoreOutage {
         lock(&self.0).change(|causes| causes.full = cause);
     }
 
-    /// Lets a request through that frees memory, also where Redis is full. What has been decided before it, and follows from it, is
+    /// Lets a request through that frees memory, even where Redis is full. What has been decided before it, and follows from it, is
     /// written beyond the limit while the answer lives.
     pub(super) fn make_room(&self) -> Result<RoomMaker, EngineFault> {
         let causes = lock(&self.0);

@@ -70,7 +70,7 @@ impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = redacted(&self.url);
         match self.password_file.is_some() && !shown.contains(HIDDEN) {
-            // Who reads it must know that there is one.
+            // Whoever reads it must know that there is one.
             true => f.write_str(&shown.replacen("://", &format!("://{HIDDEN}@"), 1)),
             false => f.write_str(&shown),
         }
@@ -83,7 +83,7 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// The address without user name and password, in whatever way they were written, also where the address is none.
+/// The address without user name and password, in whatever way they were written, even where the address is none.
 pub fn redacted(url: &str) -> String {
     let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     let (scheme, rest) = match url.split_once("://") {

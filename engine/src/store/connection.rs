@@ -2,7 +2,7 @@
 //!
 //! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have been lost on the
 //! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password was
-//! refused: it repeats that for ever. The next one takes the password that is in the file by then.
+//! refused: it repeats that forever. The next one takes the password that is in the file by then.
 
 use std::{
     error::Error,

@@ -179,7 +179,7 @@ impl RedisStore {
             match timeout(limit, call()).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(e)) => {
-                    // One that was refused once would be refused for ever, whatever the password has become.
+                    // One that was refused once would be refused forever, whatever the password has become.
                     let has_other_password = is_locked_out(&e) && self.connection.replace_refused(number);
                     let error = StoreError::of(op, address, &e);
                     let is_passing = error.is_passing();

@@ -18,7 +18,7 @@ use crate::{
 
 /// How long it holds that others hear of all shards.
 const HEARD_FOR: Duration = Duration::from_secs(3);
-/// Who has not tried to reach a shard for so long has nothing to do there, and does not know whether it is reached by now.
+/// Whoever has not tried to reach a shard for so long has nothing to do there, and does not know whether it is reached by now.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
 /// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
@@ -68,8 +68,8 @@ impl Addresses {
         self.lock().addresses.clone()
     }
 
-    /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: who is still there may keep a caller
-    /// waiting for ever. One who reads what was lent waits for nobody: it is cut with the next call. Whether a shard is reached where
+    /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: whoever is still there may keep a caller
+    /// waiting forever. One who reads what was lent waits for nobody: it is cut with the next call. Whether a shard is reached where
     /// it is now is to be found out.
     pub fn set(&self, addresses: Vec<String>) {
         let mut known = self.lock();
@@ -169,7 +169,7 @@ impl Addresses {
         }
     }
 
-    /// The address of one shard, if there is such a one.
+    /// The address of one shard, if there is one.
     pub(super) fn of(&self, index: usize) -> Option<String> {
         self.lock().addresses.get(index).cloned()
     }

@@ -137,7 +137,7 @@ impl LentSlots {
 }
 
 impl LentValues {
-    /// The values of `slot`, if there is such a one and it holds a range.
+    /// The values of `slot`, if there is one and it holds a range.
     pub(super) fn new(slots: &Arc<LentSlots>, slot: u32, range: ElementRange) -> Option<Self> {
         let SlotShape { slot_bytes, slots: count } = slots.shape;
         let fits = slot < count && range.len() * size_of::<f32>() as u64 <= slot_bytes;

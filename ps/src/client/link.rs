@@ -180,7 +180,7 @@ impl Link {
         &mut self.channel
     }
 
-    /// Fails reads that take longer; `None` waits for ever.
+    /// Fails reads that take longer; `None` waits forever.
     pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if self.read_limit != limit {
             self.channel.set_read_timeout(limit)?;

@@ -170,7 +170,7 @@ impl ShardSet {
     }
 
     /// Compresses all pushes from here on. `trained`: how many elements the optimizer moves; those behind are sent as they
-    /// are. What pushes have lost before comes with the next one, also where that is plain.
+    /// are. What pushes have lost before comes with the next one, even where that is plain.
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
         self.trial = None;
         self.encode_pushes(codec, trained);

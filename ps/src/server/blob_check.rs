@@ -15,7 +15,7 @@ use tracing::warn;
 use super::{Shared, blobs::disk_fault, damaged_snapshot};
 use crate::{shard::lock, wire::Digest};
 
-/// Blobs that are being read. All shards ask for the initial parameters of a job at once: who asks while a blob is read waits for what
+/// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while a blob is read waits for what
 /// that finds.
 #[derive(Default)]
 pub(super) struct BlobChecks(Mutex<HashMap<Digest, Arc<Check>>>);

@@ -237,7 +237,7 @@ pub(super) fn keep_copy(
         return Err(ShardFault::NoCheckpoint { job: run.job.clone(), number: *number, cause });
     }
     file.write(digest)?;
-    // Who holds the lock keeps others from writing what is due now.
+    // Whoever holds the lock keeps others from writing what is due now.
     file.sync_as_of(written_at)?;
     let _alone = lock(&shared.checkpoint_files);
     let is_wanted = wish.is_wanted();

@@ -19,7 +19,7 @@ use crate::transport::Socket;
 pub(super) const MAX_CONNECTIONS: usize = 8192;
 /// So many more are let in to say who they are: without the engine's orders a shard would be given up that is only much in demand.
 const CONTROL_PLACES: usize = 256;
-/// Memory that all of them may share with callers, 1 GiB. Who comes later is served over its socket.
+/// Memory that all of them may share with callers, 1 GiB. Whoever comes later is served over its socket.
 const MAX_SHARED_BYTES: usize = 1 << 30;
 /// Pause between two looks at connections that are to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -95,7 +95,7 @@ impl Follower<'_> {
             };
             if let Err(fault) = made {
                 warn!(job = %job.shard.job(), error = %fault, "cannot follow a job");
-                // Who holds the table may wait for the end of this change.
+                // Whoever holds the table may wait for the end of this change.
                 drop(ended);
                 shared.followed.remove(job);
                 return connection.answer(Err(fault));

@@ -204,7 +204,7 @@ fn announce_to_engine(
     refused
 }
 
-/// Brings values of tasks to disk, looks how much room it has, and gives memory back, for ever.
+/// Brings values of tasks to disk, measures how much room it has, and gives memory back, forever.
 async fn every_second(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
@@ -282,7 +282,7 @@ impl Handle {
             return;
         }
         self.shared.cut_connections();
-        // The listening thread sits in accept, and this wakes it, also where the address is no longer this machine's.
+        // The listening thread sits in accept, and this wakes it, even where the address is no longer this machine's.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();

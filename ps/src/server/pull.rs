@@ -30,7 +30,7 @@ impl PresenceCheck {
     }
 
     /// Waits until the caller may be told, which `confirm` says; it asks whether the caller is still there. An error if the caller must
-    /// not be told: who is not answered asks again, whoever serves the shard then.
+    /// not be told: whoever is not answered asks again, whoever serves the shard then.
     pub(super) fn until<D: Duplex>(
         &mut self,
         connection: &mut Connection<'_, D>,

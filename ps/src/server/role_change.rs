@@ -76,7 +76,7 @@ fn step_down(shared: &Shared) {
     drop(state);
     let jobs = shared.jobs.open_jobs().len();
     if jobs > 0 {
-        // First of all: who waits for something must not be told that the job is over, but ask the other process.
+        // First of all: whoever waits for something must not be told that the job is over, but ask the other process.
         shared.cut_connections();
         shared.jobs.give_up();
         shared.freed.note();

@@ -33,7 +33,7 @@ const SAVED: &str = "job";
 const DAMAGED: &str = "damaged";
 /// Ending of one that no engine knew.
 const ASIDE: &str = "forgotten";
-/// How long such a one is kept: as long as Redis keeps a job that is over.
+/// How long one that no engine knew is kept: as long as Redis keeps a job that is over.
 const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// The directory of saved jobs.

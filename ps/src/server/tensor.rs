@@ -135,7 +135,7 @@ fn serve_stat<D: Duplex>(
     digest: Digest,
 ) -> io::Result<()> {
     let mut found = shared.blobs.stat_and_touch(&digest);
-    // Whoever gives a blob is told that it is not here, and gives it; who wants it asks for its bytes then.
+    // Whoever gives a blob is told that it is not here, and gives it; whoever wants it asks for its bytes then.
     if matches!(found, Ok(None)) && fetch_from_standby(shared, connection, digest)? == Ok(true) {
         found = shared.blobs.stat_and_touch(&digest);
     }

@@ -48,7 +48,7 @@ impl UnclaimedJobs {
     /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not be read again. Whether it was
     /// set aside until now.
     pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
-        // Held until the file is gone: who asks a second time must not be served before.
+        // Held until the file is gone: whoever asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
         let Some(of_run) = unclaimed.get(&run.job).filter(|of_job| of_job.run == *run) else {
             return Ok(false);

@@ -199,7 +199,7 @@ impl JobShard {
         self.chunks.len() as u32
     }
 
-    /// Length of chunk `index`, if there is such a one.
+    /// Length of chunk `index`, if there is one.
     pub(super) fn elements_of_chunk(&self, index: u32) -> Option<usize> {
         let before = u64::from(index) * CHUNK_ELEMENTS as u64;
         let left = self.range.len().checked_sub(before).filter(|left| *left > 0)?;

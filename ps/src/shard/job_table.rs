@@ -36,7 +36,7 @@ const CLOSED_NAMES: usize = 1024;
 /// What is known of one name. It outlives the job, so that late workers learn that it was closed.
 #[derive(Default)]
 struct Entry {
-    /// Held while parameters are loaded: who asks for the job meanwhile waits instead of loading them again.
+    /// Held while parameters are loaded: whoever asks for the job meanwhile waits instead of loading them again.
     opening: Mutex<()>,
     state: Mutex<EntryState>,
 }
@@ -331,7 +331,7 @@ impl JobTable {
         Ok(())
     }
 
-    /// Remembers the name of a closed job, and drops the oldest names beyond [`CLOSED_NAMES`]: who asks for those is told
+    /// Remembers the name of a closed job, and drops the oldest names beyond [`CLOSED_NAMES`]: whoever asks for those is told
     /// that there is no such job.
     fn remember_closed(&self, job: &JobId) {
         let mut closed = lock(&self.closed);

@@ -10,7 +10,7 @@
 //! differ. Workers that pull the same state, as all do behind a barrier, share one slot.
 //!
 //! Cost: beside the home of each chunk a copy of the values for each worker that computes on a state of its own, at most
-//! [`MAX_LENT_BYTES`] or one copy; who comes when all slots are read gets the values sent. The worker needs no copy of its own.
+//! [`MAX_LENT_BYTES`] or one copy; whoever comes when all slots are read gets the values sent. The worker needs no copy of its own.
 
 use std::{
     fmt,

@@ -11,7 +11,7 @@ use syncline_scheduler::ids::Incarnation;
 
 use super::{JobShard, job_state::JobState, lock};
 
-/// How often a blocked pull looks whether its caller is still there.
+/// How often a blocked pull checks whether its caller is still there.
 pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a pull asks for.

@@ -27,7 +27,7 @@ use super::{
     standby_record::{Batch, COPY_QUEUED_BYTES, Entry, MAX_QUEUED_BYTES, Record, Standby, StandbyMark, Term},
 };
 
-/// Who waits for room gives up a copy of which nothing was sent for this long.
+/// Whoever waits for room gives up a copy of which nothing was sent for this long.
 const COPY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The record of one job.

@@ -36,7 +36,7 @@ impl Channel {
         }
     }
 
-    /// Fails reads that take longer; `None` waits for ever.
+    /// Fails reads that take longer; `None` waits forever.
     pub fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_read_timeout(limit),

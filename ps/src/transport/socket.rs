@@ -96,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// Fails reads that take longer; `None` waits for ever.
+    /// Fails reads that take longer; `None` waits forever.
     pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.raw().set_read_timeout(limit)
     }

@@ -59,7 +59,7 @@ fn set_keepalive(socket: &socket2::Socket) -> io::Result<()> {
     set_vanished_timeout(socket, Some(VANISHED_TIMEOUT))
 }
 
-/// How long something may be on its way to the other end; `None`: as long as the system has it, and for ever to one that takes nothing and
+/// How long something may be on its way to the other end; `None`: as long as the system has it, and forever to one that takes nothing and
 /// answers probes.
 pub(super) fn set_vanished_timeout(socket: &socket2::Socket, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! A shard that is stopped in order goes on with its jobs, exactly where they stood.
+//! A shard that is stopped cleanly goes on with its jobs, exactly where they stood.
 
 use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 

@@ -195,7 +195,7 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             // Begun at one, paused from two to five.
-            (None,    hours(4), "counts from the begin"),
+            (None,    hours(4), "counts from the beginning"),
             (Some(2), hours(5), "one was taken just before"),
             (Some(4), hours(5), "went back within the pause"),
         ];

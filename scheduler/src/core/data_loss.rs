@@ -39,7 +39,7 @@ impl Job {
             // goes on once the disk is back.
             FaultCode::SHARD_IO if self.opens_checkpoint() => self.checkpoint_unusable(code, reason, turn),
             // The shard has something else than what is known here: both know what a checkpoint holds. One that is refused as well, before
-            // anything was done with it, would be refused for ever.
+            // anything was done with it, would be refused forever.
             FaultCode::ORDER_REFUSED if self.has_advanced() && self.may_go_back() => {
                 self.parameters_lost(&reason, turn);
             }
@@ -182,7 +182,7 @@ impl Job {
     }
 
     /// The store does not know what somebody else proves to have happened: the job goes back to the newest checkpoint that the store
-    /// knows, or to its begin while that knows of none, as where a shard has lost parameters.
+    /// knows, or to its beginning while that knows of none, as where a shard has lost parameters.
     pub(super) fn store_lost(&mut self, what: &str, turn: &mut Turn<'_>) {
         let reason = format!("{LOST}: {what}");
         if self.may_go_back() {

@@ -17,7 +17,7 @@ use crate::{
     ids::Incarnation,
 };
 
-/// So many failures of one part end the evaluation: what ends one worker after the other would else never stop.
+/// So many failures of one part end the evaluation: what ends one worker after the other would otherwise never stop.
 const MOST_PART_FAILURES: u32 = 3;
 
 impl Job {

@@ -199,7 +199,7 @@ impl Job {
         self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
     }
 
-    /// Whether the training itself evaluates its last parameters: also where a node evaluates what it hands on, if that may be
+    /// Whether the training itself evaluates its last parameters: even where a node evaluates what it hands on, if that may be
     /// others, or is measured on other samples.
     pub(super) fn evaluates_its_end(&self) -> bool {
         let decides = self.train().evaluate.is_some_and(|spec| spec.keep_best);

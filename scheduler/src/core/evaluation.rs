@@ -102,7 +102,7 @@ impl ClassCount {
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
     }
 
-    /// A score of a class that was there or predicted: 0 where such a one has none, as scikit-learn has it.
+    /// A score of a class that was there or predicted: 0 where it has none, as scikit-learn has it.
     fn score(&self, of: fn(&Self) -> Option<f64>) -> Option<f64> {
         (self.labels > 0 || self.predicted > 0).then(|| of(self).unwrap_or(0.0))
     }

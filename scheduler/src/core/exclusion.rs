@@ -97,7 +97,7 @@ impl Core {
             self.release_worker(worker, left, turn);
         }
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
-        // One that died at its begin is offered it again soon.
+        // One that died at its beginning is offered it again soon.
         let able = self.workers.values().any(|about| about.trains && !job.holds_against(about.identity()));
         // A job that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its weights
         // are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries any that a

@@ -107,7 +107,7 @@ impl Job {
                     return Slot::In { superstep, ahead: self.pipeline(worker) };
                 }
                 (_, SuperstepPhase::Open(_)) if self.leads_too_far(worker, record) => return Slot::HeldBack,
-                // Who has nobody to meet is not watched.
+                // Whoever has nobody to meet is not watched.
                 (_, SuperstepPhase::Open(_)) if record.is_of_one_alone() => {
                     return Slot::In { superstep, ahead: self.pipeline(worker) };
                 }

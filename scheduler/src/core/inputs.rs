@@ -88,7 +88,7 @@ pub enum Input {
         /// In words, for the events of its jobs.
         reason: String,
     },
-    /// It left in order, and of what it had it has begun these attempts and no others.
+    /// It left cleanly, and of what it had it has begun these attempts and no others.
     WorkerLeft {
         /// Who left.
         worker: Incarnation,
@@ -102,7 +102,7 @@ pub enum Input {
         /// What came of it, and how long ago.
         report: TaskReport,
     },
-    /// All shards hold the parameters of a job: it trains, from the begin or from a checkpoint.
+    /// All shards hold the parameters of a job: it trains, from the beginning or from a checkpoint.
     ShardsOpened {
         /// Run that was opening.
         run: RunId,

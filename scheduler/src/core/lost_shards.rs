@@ -1,5 +1,5 @@
 //! A shard counts as lost. Its jobs wait for it, as long as it takes and without workers. What the shard has when it is there again
-//! decides how each goes on: where it was, from its newest checkpoint, from its begin, or not at all.
+//! decides how each goes on: where it was, from its newest checkpoint, from its beginning, or not at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +126,7 @@ impl Job {
         let named: Vec<String> = self.state.lost_shards.iter().map(one).collect();
         let then = match self.state.checkpoints.newest() {
             Some(_) => "goes on, if need be from its newest checkpoint",
-            None if self.may_go_back() => "goes on, if need be from its begin, as it has no checkpoint yet",
+            None if self.may_go_back() => "goes on, if need be from its beginning, as it has no checkpoint yet",
             None => {
                 "goes on if the shard still has its parameters, else it fails, as it keeps no checkpoints"
             }

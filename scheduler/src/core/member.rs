@@ -48,7 +48,7 @@ pub struct TimeTotals {
     pub throttle_us: u64,
     /// Transfer of parameters, without waiting for the version.
     pub pull_us: u64,
-    /// Pushes, from their begin to the acknowledgement of the last shard.
+    /// Pushes, from their beginning to the acknowledgement of the last shard.
     pub push_us: u64,
     /// Waiting for the version at the parameter server, or because the policy lets it go no further ahead of the others.
     pub wait_us: u64,

@@ -270,7 +270,7 @@ impl Job {
         joinable.into_iter().map(|(_, worker, _)| worker).collect()
     }
 
-    /// Whether idle workers wait for it until it has all of its `min_workers`: jobs that need fewer would overtake it for ever. Not
+    /// Whether idle workers wait for it until it has all of its `min_workers`: jobs that need fewer would overtake it forever. Not
     /// where there are not so many at all.
     fn may_be_kept_for(&self, workers: &BTreeMap<Incarnation, WorkerInfo>, now_us: u64) -> bool {
         let able = workers.iter().filter(|(_, about)| about.trains && !self.excludes(about));

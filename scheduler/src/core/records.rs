@@ -37,7 +37,7 @@ pub enum Phase {
     Queued,
     /// The shards load the initial parameters.
     Opening,
-    /// The shards hold the parameters and the nodes run, or its general tasks do; also while it is paused.
+    /// The shards hold the parameters and the nodes run, or its general tasks do; even while it is paused.
     Running,
     /// All nodes, or all general tasks, have come to their end.
     Done,
@@ -124,7 +124,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of such ones.
+    /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of skipped ones.
     pub(super) fn skip(&mut self, it: &Iterated, samples: u64) {
         self.skipped += u64::from(it.skipped);
         match (it.skipped, it.is_overflow) {

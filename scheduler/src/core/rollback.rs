@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Job {
-    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
+    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its beginning. One that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, turn: &mut Turn<'_>) {
         if !self.may_go_back() {
             let reason = format!(
@@ -41,7 +41,7 @@ impl Job {
         }
     }
 
-    /// Whether it was submitted to go on after a loss: from its newest checkpoint, or from its begin while it has none.
+    /// Whether it was submitted to go on after a loss: from its newest checkpoint, or from its beginning while it has none.
     pub(super) fn may_go_back(&self) -> bool {
         self.train().checkpoint.is_some() || self.keeps_best()
     }
@@ -172,7 +172,7 @@ impl Job {
         if self.state.generation.number() <= 1 {
             return None;
         }
-        let Some(number) = self.state.checkpoints.restored else { return Some("its begin".to_owned()) };
+        let Some(number) = self.state.checkpoints.restored else { return Some("its beginning".to_owned()) };
         Some(match self.state.evaluations.handed_on {
             HandedOn::Best(_) => format!("the best parameters, those of checkpoint {number}"),
             HandedOn::Last => format!("the last parameters, those of checkpoint {number}"),
@@ -229,7 +229,7 @@ impl Job {
 
 /// Where a job goes back to.
 struct RollBackTarget {
-    /// `None`: to its begin.
+    /// `None`: to its beginning.
     checkpoint: Option<u64>,
     progress: Progress,
 }

@@ -125,7 +125,7 @@ impl Job {
     }
 
     /// A disk that is full now may have room in a minute, and who asked for checkpoints would miss that of the end. Where nobody did, or it
-    /// has none for minutes, that is no reason to hand on worse parameters, or to go on for ever.
+    /// has none for minutes, that is no reason to hand on worse parameters, or to go on forever.
     pub(super) fn try_end_later(&mut self, fault: &TaskFault, now_us: u64) {
         if !self.keeps_end() || !self.state.evaluations.keeps_last {
             return;

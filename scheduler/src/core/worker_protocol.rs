@@ -161,7 +161,7 @@ pub struct Iterated {
     pub throttle_us: u64,
     /// Transfer of the parameters, without waiting for the version.
     pub pull_us: u64,
-    /// From the begin of the push to the acknowledgement of the last shard; 0 inside a local round.
+    /// From the beginning of the push to the acknowledgement of the last shard; 0 inside a local round.
     pub push_us: u64,
     /// Waiting for the version at the parameter server.
     pub wait_us: u64,

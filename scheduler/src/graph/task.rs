@@ -146,7 +146,7 @@ pub enum TrainingTaskState {
         /// Tasks that it comes after and that are not done.
         unmet: NonZeroU32,
     },
-    /// Every control edge is met and nobody holds it: also in the pause after a failed attempt.
+    /// Every control edge is met and nobody holds it: even in the pause after a failed attempt.
     Ready,
     /// Attempts count from 1; a report with an older one changes nothing.
     Leased {

@@ -39,7 +39,7 @@ pub struct WorkerModel {
     /// Relative change of the interval per second: 0.01 makes it 1 % longer each second of the first.
     #[serde(default)]
     pub drift_per_s: f64,
-    /// Recorded intervals, repeated for ever; replaces `interval_us`.
+    /// Recorded intervals, repeated forever; replaces `interval_us`.
     #[serde(default)]
     pub trace_us: Vec<u64>,
     /// Time of a pull, which begins each iteration; of a local round, the first only.

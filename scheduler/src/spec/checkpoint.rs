@@ -10,7 +10,7 @@ use super::interval;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_s = 60 }")]
 pub struct CheckpointSpec {
-    /// Time from the begin of one to the begin of the next, in seconds, 1 or more.
+    /// Time from the beginning of one to the beginning of the next, in seconds, 1 or more.
     #[serde(default)]
     pub every_s: Option<u32>,
     /// Complete epochs from one to the next, 1 or more. With both, whichever comes first.

@@ -8,7 +8,7 @@ use super::{Metric, interval};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_epochs = 1 }")]
 pub struct EvaluateSpec {
-    /// Time from the begin of one to the begin of the next, in seconds, 1 or more.
+    /// Time from the beginning of one to the beginning of the next, in seconds, 1 or more.
     #[serde(default)]
     pub every_s: Option<u32>,
     /// Complete epochs from one to the next, 1 or more. With both, whichever comes first.

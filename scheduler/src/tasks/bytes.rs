@@ -8,7 +8,7 @@ use serde::{
 };
 
 /// Bytes that many may hold. In JSON printable ASCII stands for itself and every other byte as `\xNN`, so that a person
-/// who looks into Redis sees what is text.
+/// whoever looks into Redis sees what is text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(Arc<[u8]>);
 

@@ -32,7 +32,7 @@ pub struct OrderGroup {
     pub function: FunctionId,
     /// Slots of the worker that each call takes up.
     pub slots: u32,
-    /// Longest time for which a call may run: the worker ends it as failed then. `None`: for ever.
+    /// Longest time for which a call may run: the worker ends it as failed then. `None`: forever.
     pub run_limit_ms: Option<u64>,
     /// What to call it with, one call each.
     pub tasks: Vec<TaskOrder>,

@@ -115,7 +115,7 @@ fn of_parts(parts: &EvalParts) -> Option<String> {
     ))
 }
 
-/// What draws random numbers also where the model evaluates.
+/// What draws random numbers even where the model evaluates.
 fn of_random(graph: &GraphProto) -> Option<String> {
     if random_nodes(graph).is_empty() {
         // Most models, of which a copy would cost as much memory as their weights.
@@ -129,7 +129,7 @@ fn of_random(graph: &GraphProto) -> Option<String> {
         count => format!(" and {} more", count - 1),
     };
     Some(format!(
-        "`{}` ({}){more} draws random numbers also when the model evaluates and predicts: what it computes differs from one time to \
+        "`{}` ({}){more} draws random numbers even when the model evaluates and predicts: what it computes differs from one time to \
          the next, as in the file; if it is Dropout of another kind, export model.eval()",
         first.label(),
         first.op_type

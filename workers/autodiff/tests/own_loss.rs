@@ -39,7 +39,7 @@ fn model(gives: Gives) -> Vec<u8> {
     };
     let mut y = graph.op("MatMul", &[&x, &w], &[]);
     if !matches!(gives, Gives::Prediction | Gives::Constant) {
-        // Not a label: an input as any other, also where it is called so.
+        // Not a label: an input as any other, even where it is called so.
         let target = graph.input("label", ElementType::F32, &batch(2));
         y = graph.op("Sub", &[&y, &target], &[]);
     }

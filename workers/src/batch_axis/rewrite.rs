@@ -67,7 +67,7 @@ fn rest(sizes: &[usize]) -> Option<Vec<i64>> {
     sizes.iter().skip(1).map(|&size| i64::try_from(size).ok().filter(|size| *size > 0)).collect()
 }
 
-/// The first axis is copied where it is the batch on both sides, and else what is left for it.
+/// The first axis is copied where it is the batch on both sides, and otherwise what is left for it.
 fn reshaped(node: &NodeProto, types: &Types, size: usize) -> Option<Vec<i64>> {
     let (from, to) = (sizes(types, node.input.first())?, sizes(types, node.output.first())?);
     let leading = match (from.first()?, to.first()?) {

@@ -74,7 +74,7 @@ impl Client {
         let path = path.into();
         let kept = self.checkpoint_parts(job, number).await?;
         let (client, runtime) = (self.clone(), Handle::current());
-        // Ours, not of the thread that writes: who gives this call up leaves nothing behind.
+        // Ours, not of the thread that writes: whoever gives this call up leaves nothing behind.
         let unfinished = Unfinished::new(&path);
         let partial = unfinished.0.clone();
         let saved = blocking(move || {
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// The name of a file that is being written: of no other call, also in other containers and before a crash, where processes have the same
+/// The name of a file that is being written: of no other call, even in other containers and before a crash, where processes have the same
 /// numbers; and in the same folder, so that it can be renamed. The file is removed when this is dropped before it has been.
 struct Unfinished(PathBuf);
 

@@ -44,7 +44,7 @@ impl Client {
     /// Derives what is to be derived, checks model and data, uploads what the parameter server lacks, and submits. Returns
     /// when the job is committed in Redis.
     ///
-    /// The same job again, model, data and settings, is the job that is there, also when it is over: whoever did not hear the
+    /// The same job again, model, data and settings, is the job that is there, even when it is over: whoever did not hear the
     /// answer asks again. Another job under an id that is taken is refused (E130).
     ///
     /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without feature `train`
@@ -159,7 +159,7 @@ impl Client {
     /// What no job names is removed after an hour or more: submit what uses it before.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit), but for what hangs on the id.
+    /// As [`submit`](Self::submit), but for what depends on the id.
     pub async fn prepare_training(&self, graph: &JobGraph) -> Result<PreparedTraining, SubmitError> {
         self.upload_training(self.prepare(graph).await?).await
     }

@@ -14,7 +14,7 @@ pub struct FileDigests {
 }
 
 impl FileDigests {
-    /// Of each file, also where there is one.
+    /// Of each file, even where there is only one.
     pub(super) fn of_each(&self) -> &[String] {
         if self.each.is_empty() { std::slice::from_ref(&self.all) } else { &self.each }
     }

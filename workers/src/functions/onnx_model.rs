@@ -49,7 +49,7 @@ impl fmt::Debug for OnnxModel {
     }
 }
 
-/// As text, also where bytes would do: by these digits the engine knows which blobs are still named.
+/// As text, even where bytes would do: by these digits the engine knows which blobs are still named.
 impl Serialize for OnnxModel {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.0.to_hex())

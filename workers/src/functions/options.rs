@@ -71,7 +71,7 @@ impl CallOptions {
     }
 
     /// Longest time for which it may wait for a worker once it could begin, in steps of a millisecond; without this it waits
-    /// for ever. It fails then (E060), whatever `retries` says. A graph with one of 0 is refused (E062).
+    /// forever. It fails then (E060), whatever `retries` says. A graph with one of 0 is refused (E062).
     #[must_use]
     pub fn queue_limit(mut self, limit: Duration) -> Self {
         self.rules.queue_limit_ms = Some(whole_ms(limit));

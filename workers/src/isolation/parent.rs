@@ -15,7 +15,7 @@ use super::message::{Answer, Event, PARENT_PID_VARIABLE, Request, Work, receive,
 
 /// Longest time that a child may spend at one stage.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often a parent that waits looks whether it is to stop.
+/// How often a parent that waits checks whether it is to stop.
 const SLICE: Duration = Duration::from_secs(1);
 /// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or slept with the machine, and so
 /// was the child.

@@ -163,7 +163,7 @@ impl LocalCluster {
 
     /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder stays,
     /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them. A disk that takes none is tried every
-    /// second, for ten minutes, which the log says. Begun, it goes on to its end, also where nobody waits for it any more.
+    /// second, for ten minutes, which the log says. Begun, it goes on to its end, even where nobody waits for it any more.
     ///
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.

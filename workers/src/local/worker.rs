@@ -15,7 +15,7 @@ use crate::worker::{self, WorkerError, WorkerOptions};
 /// Pause before it runs again; doubled each time that it fails soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Who has run so long begins with the first pause again.
+/// Whoever has run so long begins with the first pause again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// A worker that runs until it is told to stop, or dropped.

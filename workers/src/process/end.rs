@@ -7,7 +7,7 @@ pub const INTERRUPTED: i32 = 130;
 /// that compute.
 pub fn end_at_once(code: i32) -> ! {
     // SAFETY: nothing is left to do; everything else of this process ends where it is.
-    #[expect(unsafe_code, reason = "the standard library ends a process in order only, or with a core dump")]
+    #[expect(unsafe_code, reason = "the standard library ends a process only cleanly, or with a core dump")]
     unsafe {
         libc::_exit(code)
     }

@@ -156,7 +156,7 @@ mod tests {
             ("all of a group are told",                   &[Asked, Gone],        1),
             ("the parent was told first",                 &[Gone, Asked],        1),
             ("Ctrl-C twice",                              &[Asked, Asked],       2),
-            ("also where nobody is left",                 &[Gone, Asked, Asked], 2),
+            ("even where nobody is left",                 &[Gone, Asked, Asked], 2),
         ];
         for (what, all, want) in cases {
             let mut requests = Requests::default();

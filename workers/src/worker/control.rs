@@ -270,7 +270,7 @@ async fn run_session(
     Ok(())
 }
 
-/// Threads for general tasks, which would wait for ever where the future of a session is dropped, or ends early.
+/// Threads for general tasks, which would wait forever where the future of a session is dropped, or ends early.
 struct AbandonedAtEnd(Option<Pool>);
 
 impl Drop for AbandonedAtEnd {

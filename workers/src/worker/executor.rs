@@ -151,7 +151,7 @@ fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
     matches!(setup, Err(WorkerError::Engine(EngineFault::UnknownJob { .. })))
 }
 
-/// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and else what the job has learned
+/// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and otherwise what the job has learned
 /// locally is still whole.
 fn ends_job(error: &WorkerError) -> bool {
     matches!(

@@ -42,7 +42,7 @@ const SHORTEST_POLL_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a worker that stops tries to say so.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// How often a worker that stops looks whether its last calls have ended.
+/// How often a worker that stops checks whether its last calls have ended.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) type Link = EngineLink<WorkerServiceClient>;

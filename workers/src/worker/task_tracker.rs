@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::sleep};
 
 use super::{lock::lock, task_timer::TaskTimer};
 
-/// How often a question to the engine looks whether its answer is still wanted.
+/// How often a question to the engine checks whether its answer is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Which task is queued and which one runs, and what both sides of a worker tell each other of it.

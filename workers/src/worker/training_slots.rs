@@ -57,7 +57,7 @@ pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Res
         tokio::select! {
             over = slots.join_next() => match over {
                 None => return outcome,
-                // What ends one slot for good ends the process; the others stop in order.
+                // What ends one slot for good ends the process; the others stop cleanly.
                 Some(over) => {
                     outcome = outcome.and(over.unwrap_or_else(go_on_panicking));
                     end.send_replace(true);

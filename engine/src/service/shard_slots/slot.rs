@@ -24,7 +24,7 @@ pub(super) struct Slot<C> {
     pub(super) taken_back: Option<(u64, u64)>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
     pub(super) told: Option<Option<u64>>,
-    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
+    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, even if it wakes.
     pub(super) letting_go: Option<u64>,
     /// When a worker last showed that it reaches whoever serves.
     pub(super) reached: Option<Instant>,

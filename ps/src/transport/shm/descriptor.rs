@@ -71,7 +71,7 @@ mod tests {
             drop(receive(&to));
             for reader in readers {
                 let mut reader = File::from(OwnedFd::from(reader));
-                // It would wait for ever for a pipe that somebody may still write to.
+                // It would wait forever for a pipe that somebody may still write to.
                 assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{count}");
             }
         }

@@ -82,7 +82,7 @@ impl Mapping {
     /// `elements` floats from byte `at` on.
     ///
     /// # Safety
-    /// The memory keeps its size as long as the slice lives, and nobody writes there, or nothing but numbers hangs on it.
+    /// The memory keeps its size as long as the slice lives, and nobody writes there, or nothing but numbers depends on it.
     ///
     /// # Panics
     /// If the mapping does not have them, or `at` is no multiple of four.

@@ -37,7 +37,7 @@ pub(super) struct EmptiedWorker {
     patience_us: u64,
 }
 
-/// The patience with the first one. It doubles with each that is given up, so that also where every task is long a worker comes to
+/// The patience with the first one. It doubles with each that is given up, so that even where every task is long a worker comes to
 /// its end.
 const PATIENCE_US: u64 = 10_000_000;
 

@@ -23,7 +23,7 @@ pub(super) struct PendingActions {
     pub released: Vec<String>,
     /// Tasks that were to take outcomes, and have ended without giving anything.
     pub ended_takers: Vec<u32>,
-    /// Tasks that became ready and may not wait for ever.
+    /// Tasks that became ready and may not wait forever.
     pub queued: Vec<u32>,
     /// Classes that have ready tasks and had none.
     pub offered: Vec<ClassIndex>,

@@ -23,7 +23,7 @@ use crate::{
 
 /// Code of a task whose worker was lost too often.
 const CRASHED_TOO_OFTEN: FaultCode = FaultCode::new("E052");
-/// Times that its worker may be stopped in order while a task runs. Who upgrades a cluster worker by worker stops a task seldom more than
+/// Times that its worker may be stopped cleanly while a task runs. Whoever upgrades a cluster worker by worker stops a task seldom more than
 /// twice (each time it may go to any of those that are left); what makes a container reach its memory limit does so every time.
 const MOST_STOPS: u16 = 20;
 /// Code of a task that added tasks which cannot be added.
@@ -40,7 +40,7 @@ pub(super) enum Loss {
     Alone,
     /// Several, maybe of several jobs.
     BesideOthers,
-    /// What it had begun: it was stopped in order. None of its tasks is to blame, unless it is so again and again.
+    /// What it had begun: it was stopped cleanly. None of its tasks is to blame, unless it is so again and again.
     Stopped,
     /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks is to blame.
     Dismissed,
@@ -174,7 +174,7 @@ impl TaskJob {
                 TaskState::Leased if self.is_task_canceling(task) => self.end_canceled(task, now_us),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
                 TaskState::Leased => match loss {
-                    Loss::Stopped => self.stopped_in_order(task, worker, now_us),
+                    Loss::Stopped => self.stopped_cleanly(task, worker, now_us),
                     Loss::Dismissed => self.lost_without_blame(task, worker, now_us),
                     Loss::Alone | Loss::BesideOthers => self.crashed(task, worker, loss, now_us),
                 },
@@ -280,7 +280,7 @@ impl TaskJob {
     }
 
     /// A worker was stopped while a task ran there: that is no crash, but the task may be why, where it happens again and again.
-    fn stopped_in_order(&mut self, task: u32, worker: Incarnation, now_us: u64) {
+    fn stopped_cleanly(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         let faults = self.note_attempts(task);
         faults.stops = faults.stops.saturating_add(1);
         if faults.stops <= MOST_STOPS {

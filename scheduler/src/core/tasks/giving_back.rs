@@ -17,7 +17,7 @@ const KEEPS_WAITING_US: u64 = 100_000;
 const ASK_AGAIN_US: u64 = 1_000_000;
 
 impl Core {
-    /// A worker leaves in order, and names all that it has begun: what it has besides goes elsewhere as if it had never had it.
+    /// A worker leaves cleanly, and names all that it has begun: what it has besides goes elsewhere as if it had never had it.
     pub(in crate::core) fn worker_left(
         &mut self,
         worker: Incarnation,

@@ -285,7 +285,7 @@ impl Core {
 
 impl TaskJob {
     /// Drops the records of workers that have nothing: of one that is gone since, another engine is never told so. `true`: there
-    /// were some. Who is given something again is recorded again.
+    /// were some. Whoever is given something again is recorded again.
     fn forget_workers_without_leases(&mut self) -> bool {
         let Self { workers, leases, changes, .. } = self;
         let idle = workers.extract_if(.., |worker, _| !leases.contains_key(worker));

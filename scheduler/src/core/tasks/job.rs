@@ -80,7 +80,7 @@ pub(super) struct RetryState {
     pub crashes: u16,
     /// Attempts that failed.
     pub errors: u16,
-    /// Attempts whose worker was stopped in order while they ran.
+    /// Attempts whose worker was stopped cleanly while they ran.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stops: u16,
     /// Times that its value was found to be lost.

@@ -93,8 +93,8 @@ impl TaskJob {
         }
     }
 
-    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives for another is
-    /// taken for such a one.
+    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives for another counts
+    /// as taken.
     fn is_shown(&self, task: u32) -> bool {
         let is_taken = || self.graph.followers(task).any(|(_, kind)| kind.takes_value());
         self.graph.slot(task).is_named() || !is_taken()

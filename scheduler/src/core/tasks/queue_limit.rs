@@ -1,4 +1,4 @@
-//! Tasks and trainings that may not wait for a worker for ever.
+//! Tasks and trainings that may not wait for a worker forever.
 //!
 //! For a training that was submitted on its own the time counts from then until its first worker has joined.
 //!

@@ -184,7 +184,7 @@ impl Core {
     }
 
     /// A training that was begun for a task is about to be deleted. Where the task waits for its weights, that attempt has failed; it
-    /// would else begin the same one once more.
+    /// would otherwise begin the same one once more.
     pub(in crate::core) fn training_deleted(&mut self, training: &JobId, turn: &mut Turn<'_>) {
         let reason = format!("job {training} was deleted before its parameters were kept");
         let failure = Failure { cause: FailureCause::Function, code: NOT_KEPT, reason };

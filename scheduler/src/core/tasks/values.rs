@@ -57,7 +57,7 @@ impl PartialEq for Values {
 }
 
 impl Values {
-    /// Keeps what a task gave for the `uses` tasks that will take it; for ever if it `stays`.
+    /// Keeps what a task gave for the `uses` tasks that will take it; forever if it `stays`.
     pub(super) fn insert(&mut self, task: u32, given: ValueWithPreview, uses: u32, stays: bool) {
         if given.value.is_empty() {
             return;

@@ -40,7 +40,7 @@ impl WorkerLoad {
     }
 
     /// One of those that it holds has ended. It had the mean of all: what was expected of just this one may have been far off, and
-    /// would else be left for ever.
+    /// would otherwise be left forever.
     pub(super) fn end_one(&mut self, slots: u32) {
         let left = self.held.saturating_sub(1);
         self.held_us *= left as f32 / self.held.max(1) as f32;
@@ -50,7 +50,7 @@ impl WorkerLoad {
     }
 
     /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
-    /// free may wait for them here, so that smaller ones do not overtake it for ever; not where something long has them.
+    /// free may wait for them here, so that smaller ones do not overtake it forever; not where something long has them.
     pub(super) fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
         if self.alone {
             return 0;

@@ -135,7 +135,7 @@ fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64, evaluated: &H
     }
 }
 
-/// The graph as it evaluates: no Dropout, also where it is written as random numbers, and BatchNormalization with the
+/// The graph as it evaluates: no Dropout, even where it is written as random numbers, and BatchNormalization with the
 /// statistics that it remembers.
 pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();

@@ -1,6 +1,6 @@
 //! Which tables can be trained by rows: those that nothing reads but a lookup by ids, and ids that nothing reads but lookups.
 //!
-//! A training graph takes such a table with any number of rows. Who runs it may give it the rows that a batch reads, and
+//! A training graph takes such a table with any number of rows. Whoever runs it may give it the rows that a batch reads, and
 //! positions among these in the place of the ids: loss and gradients are the same, and the gradient is one for these rows.
 //!
 //! | what reads | is allowed |

@@ -41,7 +41,7 @@ pub(crate) fn sort(nodes: &mut Vec<NodeProto>, reads: &[HashSet<String>]) -> Res
     Ok(())
 }
 
-/// A node on a cycle, of those that wait for ever; others may only lie behind one. `None` if none waits.
+/// A node on a cycle, of those that wait forever; others may only lie behind one. `None` if none waits.
 fn on_a_cycle(unmet: &[usize], users: &[Vec<usize>]) -> Option<usize> {
     let mut waits_for: Vec<Option<usize>> = vec![None; unmet.len()];
     for (index, users) in users.iter().enumerate().filter(|(index, _)| unmet[*index] > 0) {

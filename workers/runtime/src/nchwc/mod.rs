@@ -1,4 +1,4 @@
-//! Convolutions on ONNX Runtime's nchwc_op kernels, also where the weights change from run to run.
+//! Convolutions on ONNX Runtime's nchwc_op kernels, even where the weights change from run to run.
 //!
 //! ONNX Runtime's CPU provider has a second set of convolutions that keep 8 or 16 channels of a position side by side, as
 //! wide as the processor's registers: a third faster than the first set, and split among threads in every case. When it

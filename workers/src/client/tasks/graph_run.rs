@@ -100,7 +100,7 @@ impl GraphRun {
         given
     }
 
-    /// Adds to why something failed that the job was there before this submission: who has mended a function and runs the program
+    /// Adds to why something failed that the job was there before this submission: whoever has mended a function and runs the program
     /// again would take it for a failure of the new one.
     async fn tell_of_an_earlier_submission(&self, reason: &mut String) {
         if self.is_new {

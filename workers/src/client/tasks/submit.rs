@@ -39,7 +39,7 @@ impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
     ///
     /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the same client or as
-    /// another one, and gets the job that is there, also when it is over: one that has failed is run once more by
+    /// another one, and gets the job that is there, even when it is over: one that has failed is run once more by
     /// [`replace_tasks`](Self::replace_tasks). What a client that died has not sent is sent then:
     /// a large graph goes in parts. While the engine is away each part is sent again, as long as the client is
     /// [patient](crate::client::Patience).
@@ -107,7 +107,7 @@ impl Client {
                     there = self.send_first(spec.clone(), nonce, replace).await?;
                 }
                 Err(error) => {
-                    // Who has begun a job clears it away; another client may still be sending it otherwise.
+                    // Whoever has begun a job clears it away; another client may still be sending it otherwise.
                     if there.nonce == nonce {
                         self.abandon(&id, nonce).await;
                     }

@@ -87,7 +87,7 @@ mod tests {
             assert_uniform("left", of(|draw| draw.left), 9);
             assert_uniform("middle row", of(|draw| draw.middle.0), ALL.height);
             assert_uniform("middle column", of(|draw| draw.middle.1), ALL.width);
-            // They hang on each other no more than on the sample.
+            // They depend on each other no more than on the sample.
             assert_uniform("top and left", of(|draw| draw.top * 9 + draw.left), 81);
             assert_uniform("mirrored and left", of(|draw| draw.left * 2 + usize::from(draw.mirrored)), 18);
         }

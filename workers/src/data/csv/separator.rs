@@ -26,7 +26,7 @@ struct Reading {
 }
 
 /// Finds it: the one that cuts all records into as many columns, two or more, and of several such the one by which most fields are
-/// numbers. Where none does, the one that cuts the first record, and else commas: what is wrong with the file is said as it is read.
+/// numbers. Where none does, the one that cuts the first record, and otherwise commas: what is wrong with the file is said as it is read.
 /// `bytes`: without byte order mark.
 pub(super) fn find(path: &Path, bytes: &[u8], skip_lines: u32) -> Result<Separator, DataError> {
     let readings = Separator::ALL.map(|separator| Reading::of(path, bytes, skip_lines, separator));

@@ -62,7 +62,7 @@ fn what_numpy_has_saved_packed_or_not_is_found_by_its_names() {
         assert_eq!(samples(&open_npz(bytes, &mask).unwrap()), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     }
     let folder = TempDir::new().unwrap();
-    // The numbers of a mask are truth values where the model takes such ones, and others are not.
+    // The numbers of a mask are truth values where the model takes them, and others are not.
     let truths = wants_only("mask", DataElement::Bool, &[Some(2)]);
     assert_eq!(samples(&open_npz(PLAIN, &truths).unwrap()), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     let numbers = wants_only("x", DataElement::Bool, &[Some(2)]);

@@ -153,7 +153,7 @@ impl HeldTasks {
     }
 
     /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order in which they
-    /// became ready: one that needs many slots is not overtaken for ever.
+    /// became ready: one that needs many slots is not overtaken forever.
     pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
         while let Some(first) = self.ready.front() {
             let held = self.jobs.get_mut(&first.group.job).and_then(|held| held.get_mut(&first.order.task));

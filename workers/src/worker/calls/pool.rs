@@ -28,7 +28,7 @@ use super::{
 };
 use crate::functions::{Registry, StopFlag};
 
-/// How often a pool that has ended looks whether its functions have returned.
+/// How often a pool that has ended checks whether its functions have returned.
 const RETURN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Tasks that are held, those that run, and ends that are to be reported. Clones share them.
@@ -282,7 +282,7 @@ impl Pool {
     }
 
     /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is polled. Returns when so many are
-    /// given up that a slot is lost for good: the engine counts it as free, and what it leases to this worker would wait for ever.
+    /// given up that a slot is lost for good: the engine counts it as free, and what it leases to this worker would wait forever.
     pub(in crate::worker) async fn enforce_limits(&self) {
         while self.stuck().is_none() {
             let earliest = self.lock().running.earliest();

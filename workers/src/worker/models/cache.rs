@@ -17,7 +17,7 @@ const MAX_MODELS: usize = 32;
 /// is kept whatever its size, loaded once.
 const MAX_BYTES: usize = 1 << 30;
 
-/// How often who waits for another one's fetching looks whether it is to stop.
+/// How often who waits for another one's fetching checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
@@ -54,7 +54,7 @@ impl<L> ModelCache<L> {
         entry
     }
 
-    /// The model's file, fetched if it is not here. Who waits for another one's fetching asks `go_on` now and then.
+    /// The model's file, fetched if it is not here. Whoever waits for another one's fetching asks `go_on` now and then.
     pub(super) fn file<E>(
         &self,
         entry: &CacheEntry<L>,

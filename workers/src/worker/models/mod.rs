@@ -32,7 +32,7 @@ use crate::isolation::{ModelError, ModelHost};
 
 /// A session that nobody has used for so long is let go.
 const IDLE_LIMIT: Duration = Duration::from_secs(300);
-/// How often it is looked whether there is one.
+/// How often it is checked whether there is one.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// The models that a worker runs. Clones share them.

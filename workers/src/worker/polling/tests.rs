@@ -268,7 +268,7 @@ async fn what_ends_while_a_poll_waits_is_reported_beside_it() {
     let mut rig = Rig::start(vec![run(LONG.id(), 0), run(SHORT.id(), 1)], 0).await;
     let first = rig.until(|heard| !heard.ends().is_empty()).await;
     assert_eq!(first.ends(), [1]);
-    // The engine has nothing more to say, and a poll waits for ever: on a busy machine it does already.
+    // The engine has nothing more to say, and a poll waits forever: on a busy machine it does already.
     if matches!(first, Heard::Poll(_)) {
         rig.until(|heard| *heard == Heard::Poll(Vec::new())).await;
     }

@@ -102,7 +102,7 @@ fn a_revocation_that_comes_when_its_task_is_about_to_end_leaves_the_next_one_alo
 fn is_revoked_at_the_end_of(step: Duration) -> bool {
     let rig = Rig::start();
     let (mut context, tracker) = (rig.context(1), Arc::new(TaskTracker::default()));
-    // Behind a step in the middle of a round nothing looks whether it is still wanted.
+    // Behind a step in the middle of a round nothing checks whether it is still wanted.
     context.throttle.step = step;
     let (give, tasks) = mpsc::channel();
     let (finish, mut finished) = async_mpsc::unbounded_channel();

@@ -324,7 +324,7 @@ fn benchmarks_of_compression_and_rows_print_what_the_page_says() {
         let printed = syncline(&[&compression[..], link].concat()).ok();
         page.holds("bench compression", &printed);
         let kinds = printed.json()["kinds"].clone();
-        // What `auto` finds out hangs on how busy this machine is.
+        // What `auto` finds out depends on how busy this machine is.
         let kinds = kinds.as_array().unwrap().iter().filter(|kind| kind["compression"] != "auto");
         let bytes: Vec<u64> = kinds.map(|kind| kind["bytes"].as_u64().unwrap()).collect();
         assert!(bytes.len() > 1 && bytes[1..].iter().all(|less| *less < bytes[0]), "{printed:#?}");

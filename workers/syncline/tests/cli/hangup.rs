@@ -1,4 +1,4 @@
-//! The end of the terminal: a service ends in order, unless it was started to outlive it.
+//! The end of the terminal: a service ends cleanly, unless it was started to outlive it.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ fn ignores_hangup(pid: u32) -> bool {
 }
 
 #[test]
-fn a_shard_whose_terminal_goes_ends_in_order() {
+fn a_shard_whose_terminal_goes_ends_cleanly() {
     let dir = folder();
     let mut ps = shard(dir.path());
     kill("HUP", ps.id());
@@ -60,5 +60,5 @@ fn a_shell_that_passes_on_the_end_of_its_terminal_does_not_ask_a_second_time() {
     // The terminal's, and the shell's.
     kill("HUP", up.pid());
     kill("HUP", up.pid());
-    assert!(up.wait().success(), "it stops in order");
+    assert!(up.wait().success(), "it stops cleanly");
 }

@@ -40,7 +40,7 @@ fn a_standby_without_jobs_serves_in_no_upgrade_while_the_process_that_has_them_i
         assert_eq!(due(FOREIGN_PAUSE, false), !waits);
         assert!(due(second, false), "it calls no more");
         assert_eq!(due(FOREIGN_PATIENCE, true), !waits);
-        assert!(due(2 * second, true), "somebody calls for ever");
+        assert!(due(2 * second, true), "somebody calls forever");
     }
 }
 

@@ -24,7 +24,7 @@ fn in_the_morning_the_one_with_the_jobs_serves_whoever_comes_first() {
         (shard.role(&followed), shard.role(&had), shard.role(&followed)),
         ("standby", "primary", "standby")
     );
-    // The one that served was killed, and the one that followed was stopped in order before it could serve.
+    // The one that served was killed, and the one that followed was stopped cleanly before it could serve.
     let killed = ShardHello { served_term: 7, ..fresh(1) };
     let kept = with_jobs(2, ShardHello { followed_before: true, ..fresh(2) });
     for order in [[&killed, &kept, &killed, &kept], [&kept, &killed, &kept, &killed]] {

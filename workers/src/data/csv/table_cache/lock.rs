@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use super::super::super::error::DataError;
 use super::{LOCK, Look, SAMPLES};
 
-/// How often somebody who waits for a lock looks whether the job goes on.
+/// How often somebody who waits for a lock checks whether the job goes on.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The samples of the table in this folder, if they are there: nobody removes it as long as they are open.

@@ -64,7 +64,7 @@ impl ChaosCluster {
         // What happens to the Redis server must not happen to that of anybody else.
         up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
-        // Ctrl-C is ours: we stop everything, in order. Where we are killed, the end of its stdin stops it.
+        // Ctrl-C is ours: we stop everything cleanly. Where we are killed, the end of its stdin stops it.
         up.arg("--exit-with-parent").stdin(Stdio::piped());
         let begun = Instant::now();
         let mut up = up.process_group(0).spawn().map_err(cannot_start)?;
@@ -153,7 +153,7 @@ impl ChaosCluster {
 
 impl Drop for ChaosCluster {
     fn drop(&mut self) {
-        // What stands still cannot end in order.
+        // What stands still cannot end cleanly.
         for pid in self.processes().into_values() {
             send_signal(pid, Signal::CONT);
         }

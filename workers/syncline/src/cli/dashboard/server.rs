@@ -1,4 +1,4 @@
-//! HTTP for those who look on: few at a time, with small requests, and nobody for ever.
+//! HTTP for those who look on: few at a time, with small requests, and nobody forever.
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Pause where the system gives us no further connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn serve(listener: &TcpListener, site: Site) -> Infallible {
     let (site, connections) = (Arc::new(site), Arc::new(Connections::default()));
     loop {

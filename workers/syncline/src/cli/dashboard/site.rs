@@ -38,7 +38,7 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(client: Client, address: SocketAddr, names: Vec<String>) -> Self {
-        // Who looks on is told soon that no engine answers, and asks again by himself.
+        // Whoever looks on is told soon that no engine answers, and asks again by himself.
         let client = client.read_only(ENGINE_LIMIT);
         Self { client, address, names, overviews: Overviews::default(), job_answers: JobAnswers::default() }
     }

@@ -355,7 +355,7 @@ fn is_label_by_default(source: &Source) -> bool {
     matches!(source, Source::Csv(table) if table.label_names.is_empty())
 }
 
-/// How many steps the optimizer makes in an epoch, where that hangs on the number of workers; whoever comes from another policy, or from
+/// How many steps the optimizer makes in an epoch, where that depends on the number of workers; whoever comes from another policy, or from
 /// another program, has a learning rate for as many as there were.
 fn steps_in_words(train: &TrainSpec, batches: u64) -> Option<String> {
     let text = match train.policy.rule.steps_on() {

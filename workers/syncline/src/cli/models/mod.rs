@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Writes a file, which is there as a whole or not at all; what stood there stays where that fails.
 fn write(path: &Path, bytes: &[u8], replaces: bool) -> Result<(), Failure> {
-    // A pipe without a reader would hold us up for ever.
+    // A pipe without a reader would hold us up forever.
     let placed = input::check_replaceable(path).and_then(|()| place_file(path, bytes, replaces));
     placed.map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists if !replaces => ExportError::Exists { path: path.to_owned() }.into(),

@@ -91,7 +91,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
                 stall: args.stall,
             },
         };
-        // Who starts it together with a Redis server has seen that answer.
+        // Whoever starts it together with a Redis server has seen that answer.
         let redis_wait = if args.exit_with_parent { Duration::ZERO } else { args.redis_wait };
         let mut engine = tokio::select! {
             engine = start(&options, redis_wait) => engine?,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
                 () = stop.requested() => return Ok(()),
                 // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
                 reason = engine.panicked() => return Err(CliError::Bug { reason }.into()),
-                // For `up`, which tells that the lead has moved. Who has heard enough may have closed the pipe: that is no
+                // For `up`, which tells that the lead has moved. Whoever has heard enough may have closed the pipe: that is no
                 // reason to end.
                 () = lead.taken(), if args.exit_with_parent => drop(print("leading")),
             }

@@ -53,7 +53,7 @@ impl Sources {
             return Ok(Self { shown, files, engine: None });
         }
         let (client, about) = Client::connect(&args.connection.find()?).await?;
-        // Who follows says at once what is wrong, and asks again.
+        // Whoever follows says at once what is wrong, and asks again.
         let client = if args.follow { client.with_patience(Patience::all(Duration::ZERO)) } else { client };
         let engine = Source::Engine { client, clock: EngineClock::of(&about), redis: about.redis };
         Ok(Self { shown, files, engine: Some(engine) })

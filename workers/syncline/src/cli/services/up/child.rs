@@ -105,7 +105,7 @@ pub(crate) struct SupervisedChild {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
     No,
-    /// To end in order.
+    /// To end cleanly.
     Asked,
     /// To end now: nobody waits any more.
     AtOnce,
@@ -197,7 +197,7 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(stdout)
             .stderr(log)
-            // Ctrl-C goes to the whole group: we stop the children ourselves, in order.
+            // Ctrl-C goes to the whole group: we stop the children ourselves, cleanly.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -243,14 +243,14 @@ impl Program {
         let (ended, limit) = {
             let ended = self.listen_until_end(&mut child, &mut lines, events);
             tokio::pin!(ended);
-            let in_order = tokio::select! {
-                in_order = timeout(limit, &mut ended) => Some(in_order),
+            let ended_in_time = tokio::select! {
+                outcome = timeout(limit, &mut ended) => Some(outcome),
                 () = given_up(stop) => None,
             };
             // What saves state gives up at the end of its stdin what it cannot save.
             drop(pipe);
-            match in_order {
-                Some(in_order) => (in_order, limit),
+            match ended_in_time {
+                Some(outcome) => (outcome, limit),
                 None => (timeout(GIVE_UP_TIMEOUT, ended).await, GIVE_UP_TIMEOUT),
             }
         };

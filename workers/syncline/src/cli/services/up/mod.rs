@@ -51,7 +51,7 @@ use crate::cli::{
 const QUICK_STOP: Duration = Duration::from_secs(2);
 /// Between two tries to write `up.json`, on a disk that was full.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(2);
-/// Between two looks whether children stand still.
+/// Between two checks whether children stand still.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Where a cluster listens unless told otherwise.
 const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
@@ -78,8 +78,8 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
         }
         let stopping = children.stop(second.requested());
         tokio::pin!(stopping);
-        let in_order = match timeout(QUICK_STOP, &mut stopping).await {
-            Ok(in_order) => in_order,
+        let is_clean = match timeout(QUICK_STOP, &mut stopping).await {
+            Ok(is_clean) => is_clean,
             Err(_) => {
                 // What ends this command is printed at its end, which may be minutes away.
                 if let Err(failure) = &outcome {
@@ -89,7 +89,7 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
             }
         };
         native.stop().await;
-        if !in_order {
+        if !is_clean {
             say("stopped at once: what could not be saved is lost");
             std::process::exit(INTERRUPTED);
         }
@@ -156,7 +156,7 @@ fn say_ended(process: Process, how: &HowEnded, replicas: u32, again_in: Duration
         // It has saved them, unless its log says otherwise.
         (true, 1) if status.ends_with("status: 0") => "; running jobs go on where they were",
         (true, 1) => {
-            "; running jobs go back to their last checkpoint, or to their begin, and fail without any"
+            "; running jobs go back to their last checkpoint, or to their beginning, and fail without any"
         }
         (true, _) => "; if it served its shard, the other process does so now",
     };

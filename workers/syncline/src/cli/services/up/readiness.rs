@@ -24,7 +24,7 @@ use crate::cli::{CliError, ask_each, say};
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Everything must be there within this time, beside what [`SAVE_TIMEOUT`] is for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Who waits longer is told for what.
+/// Whoever waits longer is told for what.
 const SILENCE: Duration = Duration::from_secs(10);
 /// A child that ends so often before everything is ready will not come up.
 const MAX_ENDS_BEFORE_READY: u32 = 3;

@@ -27,7 +27,7 @@ pub(super) fn samples_per_s(
     let one = |slowdown: f64| {
         let step = Step::new(runtime, job, batch);
         let warm = step.and_then(|mut step| (0..WARM_STEPS).try_for_each(|_| step.bare()).map(|()| step));
-        // Also after a failure, or the others would wait for ever.
+        // Also after a failure, or the others would wait forever.
         begin.wait();
         let (mut step, mut steps, since) = (warm?, 0, Instant::now());
         while since.elapsed() < lasts {

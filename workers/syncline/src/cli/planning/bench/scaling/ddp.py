@@ -103,7 +103,7 @@ def worker(rank, order, measured):
     loop = together(loop)
     step_s = torch.tensor([loop.step_s()], dtype=torch.float64)
     dist.all_reduce(step_s, dist.ReduceOp.MAX)
-    # Every worker takes as many steps, or the others would wait for ever.
+    # Every worker takes as many steps, or the others would wait forever.
     steps = max(1, round(order["seconds"] / step_s.item()))
     dist.barrier()
     since = time.perf_counter()
