@@ -1,4 +1,4 @@
-//! What those need that talk to an engine, without the engine and without Redis: greeting, connections, the services with their
+//! Client side of the engine, without the engine and without Redis: greeting, reconnecting calls, the services with their
 //! messages, and what these say of jobs and workers as types ([`status`]).
 
 mod addresses;

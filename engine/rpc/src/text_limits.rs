@@ -1,4 +1,4 @@
-//! How long names and texts are that a worker says of itself and of its tasks. It cuts them before it sends them, so that a message
+//! Limits on the lengths of names and texts in which a worker describes itself and its tasks. It cuts them before it sends them, so that a message
 //! stays one, and the engine cuts what comes: it keeps and shows them.
 
 /// Most characters of a name: of a worker, a machine, a device, a label, or an error's code.

@@ -1,4 +1,4 @@
-//! What is read of jobs for those who ask, also of jobs that are damaged, lost for a moment, or not listed any more.
+//! Reading jobs for callers, those included that are damaged, lost for a moment, or not listed any more.
 
 use std::collections::BTreeSet;
 

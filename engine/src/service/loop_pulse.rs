@@ -1,4 +1,4 @@
-//! Whether the loop that decides still moves, as the thread sees that renews the lease.
+//! Whether the loop that decides still moves, as seen by the thread that renews the lease.
 
 use std::{
     sync::{

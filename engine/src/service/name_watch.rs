@@ -27,8 +27,8 @@ impl NameWatch {
         self.lost = Some(epoch);
     }
 
-    /// Which lease of its own name the engine takes before that ends. It renews one three times while it lasts, so that one which was not
-    /// renewed for half of that time is that of a process which is gone.
+    /// Which lease of its own name the engine takes before that ends. An engine renews its lease three times while it lasts, so one that was not
+    /// renewed for half of that time belongs to a process that is gone.
     pub(super) fn takes(&self, lease: Duration, now: Instant) -> OwnLease {
         match &self.elsewhere {
             _ if self.lost.is_some() => OwnLease::Nowhere,

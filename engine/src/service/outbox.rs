@@ -1,4 +1,4 @@
-//! What a worker was given and whose report is not committed, in the order in which it is to be done.
+//! Assignments of a worker whose reports are not committed yet, in the order in which they are to be done.
 //!
 //! A round of local steps is thousands of iterations, given together and reported together: every call costs the same however many
 //! there are.

@@ -154,7 +154,7 @@ impl ShardDirectory {
                         return Announcement::Unconfirmed;
                     }
                     let address = &hello.address;
-                    warn!(shard = %index, address, term, "a process that another took over from serves again: that one was awaited in vain");
+                    warn!(shard = %index, address, term, "the old primary serves again: the standby that took over did not return");
                     self.lock().taken_back(&hello, term);
                 }
                 Decision::PromoteStandby => {

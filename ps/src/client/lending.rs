@@ -41,7 +41,7 @@ impl GradientArea {
         Ok(Self { memory, mapping, elements })
     }
 
-    /// Takes the pages: neither who writes there nor a shard that reads may find later that there are none.
+    /// Takes the pages: neither a writer nor a shard that reads may find later that there are none.
     fn take_pages(&self) -> io::Result<()> {
         take_pages(&self.memory, 0..self.mapping.bytes())
     }

@@ -1,4 +1,4 @@
-//! In what a job that is there differs from one that is submitted under its name, in words.
+//! Differences between an existing job and one submitted under its name, in words.
 
 use std::collections::BTreeSet;
 

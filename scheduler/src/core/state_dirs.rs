@@ -1,4 +1,4 @@
-//! In which state directories of shards the parameters of a job lie. A shard may come back on another one, because the disk was not mounted
+//! The state directories of shards in which the parameters of a job lie. A shard may come back on another one, because the disk was not mounted
 //! when its machine started, say: it has nothing of the job then, and all of it is there as soon as the disk is. The job waits for that as for a
 //! lost shard, but not forever: the disk may be gone.
 

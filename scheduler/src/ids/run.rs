@@ -27,7 +27,7 @@ impl Generation {
         Self(u64::from(self.nonce()) << 32 | u64::from(self.number().saturating_add(1)))
     }
 
-    /// One that none was that may have begun in what the store has lost, of a job that was submitted so long ago: there are fewer of them than
+    /// A run that cannot have begun in what the store has lost, of a job that was submitted so long ago: there are fewer runs than
     /// seconds, and a store that loses one like this as well does so later.
     pub fn beyond_unknown(self, age_s: u64) -> Self {
         let age_s = u32::try_from(age_s).unwrap_or(u32::MAX);

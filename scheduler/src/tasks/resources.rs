@@ -1,4 +1,4 @@
-//! What is there only so often: memory and GPUs. A task takes some of it, a worker offers some, and what is taken of that is
+//! Limited resources: memory and GPUs. A task takes some of it, a worker offers some, and what is taken of that is
 //! counted, not measured.
 
 use std::{fmt, str::FromStr};

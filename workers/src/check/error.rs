@@ -1,4 +1,4 @@
-//! What a check found wrong, or why there could be none.
+//! What a check of gradients found wrong, or why none could be made.
 
 use syncline_autodiff::AutodiffError;
 use syncline_onnx::{CompileError, OnnxError};

@@ -1,4 +1,4 @@
-//! How far a function says it is, on its way to those who look at its task.
+//! Progress that a function reports, on its way to those who look at its task.
 
 use std::sync::{Mutex, PoisonError};
 

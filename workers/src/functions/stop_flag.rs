@@ -1,4 +1,4 @@
-//! How one who works learns that nobody wants the result any more.
+//! How a running function learns that nobody wants its result any more.
 
 use std::{
     fmt,

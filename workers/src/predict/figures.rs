@@ -15,7 +15,7 @@ pub struct Figures {
     pub values: Option<ValueFigures>,
     /// How labels are given that a sample has any number of, where the loss is `bce-with-logits`.
     pub labels: Option<LabelFigures>,
-    /// Samples for which the output that the loss looks at has numbers that are none (NaN). Nothing is predicted there: their labels
+    /// Samples for which the output that the loss reads has a NaN. Nothing is predicted there: their labels
     /// count as not found, and [`values`](Self::values) are without them.
     pub nan_samples: u64,
 }

@@ -1,4 +1,4 @@
-//! Of which samples a model says something, and where they are.
+//! Which samples a model predicts, and where they are.
 
 use std::sync::Arc;
 

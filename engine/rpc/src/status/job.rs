@@ -292,7 +292,7 @@ impl JobList {
 }
 
 impl JobStatus {
-    /// The samples of which the figure is that says which evaluation is the best; `None` where none does.
+    /// The set of samples by whose figure the best evaluation is chosen; `None` where no figure chooses one.
     pub fn monitored_set(&self) -> Option<EvaluationSet> {
         let is_validation = self.monitor.as_ref()?.starts_with(EvaluationSet::Validation.name());
         Some(if is_validation { EvaluationSet::Validation } else { EvaluationSet::Test })

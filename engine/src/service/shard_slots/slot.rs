@@ -20,7 +20,7 @@ pub(super) struct Slot<C> {
     pub(super) taken_over: Option<u64>,
     /// Until when the process that served before waits for the one that took over.
     pub(super) overtaker_awaited_until: Option<Instant>,
-    /// The process, by its start, for which that one was awaited in vain, and the term under which it serves.
+    /// The old primary, by its start, that serves again under this term because the process that took over never returned.
     pub(super) taken_back: Option<(u64, u64)>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
     pub(super) told: Option<Option<u64>>,

@@ -1,4 +1,4 @@
-//! What of a job of general tasks is written.
+//! The part of a job of general tasks that a commit writes.
 
 use std::collections::BTreeSet;
 

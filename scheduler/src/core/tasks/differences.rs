@@ -1,4 +1,4 @@
-//! In what a graph that is there differs from one that is submitted under its name, in words.
+//! Differences between an existing graph and one submitted under its name, in words.
 
 use super::TaskJob;
 use crate::tasks::Work;

@@ -73,7 +73,7 @@ impl TaskJob {
             _ if holds(&input) => OneArg::Held(TaskIndex(input)),
             TaskState::Failed | TaskState::Skipped => OneArg::Failure(self.task_failure(input)),
             TaskState::Done => OneArg::Value(self.values.get(input)),
-            // It is made again: a worker that has not begun with what it gave before finds that it is not there.
+            // The value is made again: a worker that has not begun with the old one finds that it is not there.
             _ => OneArg::Kept(TaskIndex(input)),
         };
         let mut args = order_args(record.1, output);

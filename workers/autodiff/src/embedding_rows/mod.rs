@@ -1,4 +1,4 @@
-//! How many rows the tables have that the numbers of an input choose from: embeddings, most often.
+//! How many rows the tables have from which the numbers of an input choose: embeddings, most often.
 //!
 //! ONNX Runtime fails at an id behind the last row, in the middle of training, and takes a negative one from the end
 //! without a word, where PyTorch's `Embedding` refuses it.

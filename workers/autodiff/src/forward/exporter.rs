@@ -1,4 +1,4 @@
-//! In which form PyTorch has exported a model, as far as its file tells.
+//! The form in which PyTorch has exported a model, as far as its file tells.
 //!
 //! A model that is exported as it evaluates has lost its Dropout, and its BatchNormalization may be folded into the
 //! convolutions in front of it. What says so: a BatchNormalization in its form for evaluation; running statistics in the

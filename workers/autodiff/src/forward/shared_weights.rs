@@ -71,7 +71,7 @@ pub(crate) fn shared(graph: &GraphProto) -> Vec<Shared> {
     of_metadata.chain(same_in_script(graph)).collect()
 }
 
-/// The constants that stand for several tensors by what the nodes say that read them: the index of each, the tensors, and
+/// The constants that stand for several tensors, judged by the nodes that read them: the index of each, the tensors, and
 /// which of them keeps the constant's name.
 fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     let torch_names = TorchNames::of(graph);

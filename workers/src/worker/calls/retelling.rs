@@ -1,4 +1,4 @@
-//! What another engine says of the general tasks that this worker was given. It may need several answers for it.
+//! What a new leader says of the general tasks that this worker was given. It may need several answers for it.
 
 use std::collections::HashMap;
 

@@ -16,7 +16,7 @@ use crate::{
 
 /// Values are kept up to this sum of their sizes; the newest is kept whatever its size.
 const MAX_BYTES: u64 = 64 << 20;
-/// How often who waits for what another one fetches checks whether it still has to.
+/// How often a waiter for a fetch checks that its value is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A store in front of which the values that were used last are kept. Threads that want the same value fetch it once.

@@ -17,7 +17,7 @@ const MAX_MODELS: usize = 32;
 /// is kept whatever its size, loaded once.
 const MAX_BYTES: usize = 1 << 30;
 
-/// How often who waits for another one's fetching checks whether it is to stop.
+/// How often a waiter for a fetch checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.

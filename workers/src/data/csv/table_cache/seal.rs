@@ -1,4 +1,4 @@
-//! What the files of a table were when they were written, by which it is told whether they still are: a flipped bit in them would be trained on.
+//! Digests of the files of a table as they were written, which tell whether they still are: a flipped bit in them would be trained on.
 //!
 //! Looking costs one read of all of them, at the speed of the disk or, where the system has them in memory, of BLAKE3.
 

@@ -1,4 +1,4 @@
-//! What those who follow a job say while they cannot see it.
+//! What commands that follow a job say while they cannot see it.
 
 use crate::cli::{Failure, say};
 

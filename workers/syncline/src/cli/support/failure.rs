@@ -163,7 +163,7 @@ fn usage(mut line: clap::Command, mut words: impl Iterator<Item = OsString>) -> 
     command.render_usage()
 }
 
-/// The text of clap behind its code, which is that of the value within it that was not accepted, if it has one.
+/// The text of clap with a code in front: that of the rejected value within it, if it has one.
 fn led_by_code(text: &str) -> String {
     let within = text.match_indices("[E").find_map(|(at, _)| {
         let (number, rest) = text[at + 2..].split_once("] ")?;

@@ -46,7 +46,7 @@ struct GraphMeasured {
     engine_mib_at_most: f64,
 }
 
-/// All tasks wait for the first, which ends when everything is measured that can be measured of tasks that wait.
+/// All tasks wait for the first, which ends once waiting tasks have been measured.
 pub(super) fn graph(args: &GraphArgs) -> Result<(), Failure> {
     let measured = block_on(measure(args.count, u64::from(args.inputs)))?;
     if args.json {
