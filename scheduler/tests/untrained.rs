@@ -40,7 +40,6 @@ fn ended(policy: &str, samples: u64, step: fn(u64) -> Step) -> (String, u64) {
 #[test]
 fn a_training_fails_once_a_whole_epoch_was_skipped_and_is_done_if_it_learned_lately() {
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&str, u64, fn(u64) -> Step, (&str, u64)); 7] = [
         ("all",                       12, |_| Skipped,                                       ("E596", 12)),
         ("all behind the first one",  12, |n| if n == 0 { Good } else { Skipped },           ("E596", 13)),

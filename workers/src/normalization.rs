@@ -113,7 +113,6 @@ mod tests {
     fn what_is_done_to_numbers_is_told_and_done_in_that_order() {
         use ChannelAxis::{First, Last};
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(DataSpec, Option<&str>, &[(&str, &[usize])]); 5] = [
             (data(1.0, &[], &[], First),                 None,                         &[]),
             (data(0.5, &[], &[], First),                 Some("x * 0.5"),              &[("Mul", &[])]),

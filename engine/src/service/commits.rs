@@ -76,7 +76,7 @@ impl DecisionLoop {
     }
 
     /// The number of the next commit of a job.
-    pub(super) fn next_seq(&self, job: &JobId) -> u64 {
+    fn next_seq(&self, job: &JobId) -> u64 {
         self.written.get(job).map_or(self.highest_seq, |written| written.seq) + 1
     }
 

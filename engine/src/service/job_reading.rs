@@ -42,7 +42,7 @@ impl ServiceContext {
     }
 
     /// All jobs: those that Redis lists, and those that somebody has taken off its list, which are listed again soon.
-    pub(super) async fn listed_jobs(&self) -> Result<Vec<JobId>, EngineFault> {
+    async fn listed_jobs(&self) -> Result<Vec<JobId>, EngineFault> {
         let known = self.lead()?.jobs.listed();
         let read = async {
             match self.store.jobs().await {
@@ -131,7 +131,7 @@ impl ServiceContext {
     }
 
     /// What people see of a job, as far as Redis has any.
-    pub(super) async fn stored_fields(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
+    async fn stored_fields(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let fields = match self.lead()?.jobs.damaged(job) {
             // What its own record says may be anything: it is not even read.
@@ -212,7 +212,7 @@ impl ServiceContext {
     }
 
     /// Why the active engine does not know a job, or something of it.
-    pub(super) async fn absence(&self, job: &JobId, what: String) -> EngineFault {
+    async fn absence(&self, job: &JobId, what: String) -> EngineFault {
         let damaged = self.lead().map(|lead| lead.jobs.damaged(job));
         match (damaged, self.job_fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,

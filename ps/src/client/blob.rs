@@ -113,7 +113,7 @@ impl BlobClient {
         found.map(|size| size.is_some()).map_err(|t| t.into_error(address))
     }
 
-    pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
+    fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         let request = Request::PutBlob { digest };
         link.put_blob(&request, digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))

@@ -121,7 +121,6 @@ mod tests {
         let named = |data: &mut DataSpec| data.class_names = vec!["aster".into(), "rose".into()];
         let standard = |data: &mut DataSpec| (data.standardize, data.mean) = (true, vec![0.1]);
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(fn(&mut DataSpec), fn(&mut DataSpec), bool); 6] = [
             (|_| (),                                            named,                              true),
             (named,                                             |_| (),                             false),

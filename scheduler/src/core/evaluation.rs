@@ -364,7 +364,6 @@ mod tests {
     #[test]
     fn f1_scores_are_of_the_counts_of_all_parts_table() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         // Labels, predictions and right ones of each class, by part; macro F1, and that of the positive class.
         let cases: [(&str, bool, &[&[(u64, u64, u64)]], Option<f64>, Option<f64>); 6] = [
             ("two classes, two parts", false, &[&[(3, 2, 2), (1, 2, 1)], &[(1, 2, 0), (3, 2, 2)]],  Some((4.0 / 8.0 + 6.0 / 8.0) / 2.0), Some(6.0 / 8.0)),
@@ -390,7 +389,6 @@ mod tests {
     #[test]
     fn precision_and_recall_are_those_of_scikit_learn_table() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         // Labels, predictions and right ones of each class; precision and recall of all and of the positive class.
         let cases: [(&str, &[(u64, u64, u64)], [Option<f64>; 2], [Option<f64>; 2]); 5] = [
             ("two classes",           &[(3, 4, 2), (5, 4, 3)],            [Some((0.5 + 0.75) / 2.0), Some((2.0 / 3.0 + 0.6) / 2.0)], [Some(0.75), Some(0.6)]),

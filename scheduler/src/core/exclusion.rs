@@ -150,7 +150,7 @@ impl Job {
 
     /// Counts that a worker is lost before it had finished an iteration, whether the job ended it or not. One that had
     /// begins anew.
-    pub(super) fn count_death(&mut self, worker: Incarnation, now_us: u64) {
+    fn count_death(&mut self, worker: Incarnation, now_us: u64) {
         let runs = self.state.phase == Phase::Running;
         let Some(member) = self.members.get(&worker).filter(|member| runs && member.is_present()) else {
             return;

@@ -196,7 +196,7 @@ impl Job {
     }
 
     /// The active worker with the fewest tasks in hand.
-    pub(super) fn least_loaded_worker(&self) -> Option<Incarnation> {
+    fn least_loaded_worker(&self) -> Option<Incarnation> {
         self.active().min_by_key(|w| self.leased_to(*w).len())
     }
 }

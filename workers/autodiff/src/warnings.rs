@@ -236,7 +236,7 @@ pub fn unknown_dropout(model: &ModelProto) -> Option<String> {
 }
 
 /// How to export for training.
-pub(super) fn export_line(by: Exporter) -> &'static str {
+fn export_line(by: Exporter) -> &'static str {
     match by {
         Exporter::Dynamo => {
             "torch.onnx.export(model.train(), args, \"model.onnx\", dynamo=True, optimize=False, external_data=False, \

@@ -99,7 +99,6 @@ fn probabilities_that_were_moved_train_as_their_scores() {
     let plain = |op, attribute| (op, None, vec![attribute]);
     let swap = || plain("Transpose", attr_ints("perm", &[0, 2, 1]));
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: Vec<(Loss, (&str, Vec<AttributeProto>), &[usize], Vec<Move>, Option<i64>)> = vec![
         (BinaryCrossEntropy,  sigmoid.clone(), &[1],       vec![with("Squeeze", &[1])],                            None),
         (BinaryCrossEntropy,  sigmoid.clone(), &[3],       vec![with("Unsqueeze", &[1])],                          None),
@@ -137,7 +136,6 @@ fn probabilities_that_were_moved_train_as_their_scores() {
 fn probabilities_without_scores_are_refused() {
     let softmax = [attr_int("axis", 1)];
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&str, Loss, &[usize], Vec<Move>); 5] = [
         ("classes of several places",  SoftmaxCrossEntropy, &[3, 2], vec![("Flatten", None, vec![attr_int("axis", 1)])]),
         ("limited",                    SoftmaxCrossEntropy, &[3],    vec![("Clip", None, vec![])]),

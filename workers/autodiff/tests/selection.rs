@@ -25,7 +25,6 @@ fn patterns_freeze_and_choose_weights() {
         ..DeriveOptions::default()
     };
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&[&str], Option<&[&str]>, &[&str]); 5] = [
         (&["*.bias"],          None,                &["fc1.weight", "fc2.weight", "fc3.weight"]),
         (&["fc1*", "fc3.bias"],None,                &["fc2.weight", "fc2.bias", "fc3.weight"]),

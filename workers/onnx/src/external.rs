@@ -110,7 +110,6 @@ mod tests {
     #[test]
     fn what_a_model_claims_is_refused_before_anything_is_read() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(&str, &str)], &[i64], &str); 6] = [
             ("no file",        &[("offset", "0"), ("checksum", "location")],      &[4, 3],                "E308"),
             ("other length",   &[("location", "m.data"), ("length", "47")],       &[4, 3],                "E308"),

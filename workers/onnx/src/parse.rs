@@ -224,7 +224,6 @@ mod tests {
     #[test]
     fn hostile_graphs_are_refused() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &str, fn(&mut GraphProto)); 9] = [
             ("missing value",      "E305", |g| g.node[0].input[0] = "nobody".into()),
             ("missing output",     "E305", |g| g.output[0].name = "nobody".into()),

@@ -243,7 +243,6 @@ mod tests {
             )
         };
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&[&str], [&str; 2], Result<&[&str], String>); 6] = [
             (&["x-1", "x-2", "y-1", "y-2"],   ["x-*", "y-*"],  Ok(&["x-1", "x-2", "y-1", "y-2"])),
             // As names these are in another order.

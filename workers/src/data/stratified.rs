@@ -24,7 +24,6 @@ mod tests {
     #[test]
     fn each_class_is_drawn_by_its_share_table() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(i64, u32)], u32, &[(i64, u32, u32)]); 4] = [
             ("by tens",          &[(0, 80), (1, 20)],          10, &[(0, 8, 8), (1, 2, 2)]),
             ("one for each two", &[(0, 3), (1, 3), (-100, 4)], 5,  &[(0, 1, 2), (1, 1, 2), (-100, 2, 2)]),

@@ -178,7 +178,6 @@ mod tests {
     #[test]
     fn the_macro_f1_score_is_the_mean_of_the_classes_that_are_there_or_were_named() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(i64, u32)], Option<f64>); 5] = [
             ("all right",            &[(0, 0), (1, 1)],                         Some(1.0)),
             // 2 / 4, 2 / 3 and 0 / 1; the fourth class is neither there nor named.

@@ -96,7 +96,6 @@ mod tests {
     #[test]
     fn every_class_weighs_the_same_in_sum_table() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(i64, u64)], Option<i64>, Result<&[f32], &str>); 5] = [
             ("as many of each",      &[(0, 5), (1, 5), (2, 5)],             None,       Ok(&[1.0, 1.0, 1.0])),
             ("8 : 2 : 2",            &[(0, 8), (1, 2), (2, 2)],             None,       Ok(&[0.5, 2.0, 2.0])),
@@ -118,7 +117,6 @@ mod tests {
     #[test]
     fn labels_one_of_every_class_weigh_as_much_as_its_labels_zero_table() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[f64], &[u32], Result<&[f32], &str>); 7] = [
             ("one label a sample",        &[0.25],                              &[],        Ok(&[3.0])),
             ("three classes",             &[0.5, 0.2, 0.8],                     &[3],       Ok(&[1.0, 4.0, 0.25])),

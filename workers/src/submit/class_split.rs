@@ -77,7 +77,6 @@ mod tests {
     fn a_class_is_missing_where_its_labels_were_surely_to_be_expected() {
         let counts = |counts: &[(i64, u64)]| counts.iter().copied().collect::<BTreeMap<_, _>>();
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, [&[(i64, u64)]; 2], Option<i64>, &[(&str, &str)]); 6] = [
             ("both have all",              [&[(0, 80), (1, 20)], &[(0, 20), (1, 5)]], None,    &[]),
             ("sorted, the rare one last",  [&[(0, 98)],          &[(0, 1), (1, 9)]],  None,    &[("training", "`yes`")]),

@@ -332,7 +332,6 @@ mod tests {
             path
         };
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         // Labels of the set that is divided, of which the last one in four is tested, and those of the validation set.
         let cases: [(&str, [i64; 4], [i64; 2], &[f32], Option<&str>); 6] = [
             ("some count everywhere",  [0, 1, -1, 1],   [0, -1],  &[],         None),

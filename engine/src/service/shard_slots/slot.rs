@@ -117,7 +117,7 @@ impl<C> Slot<C> {
     }
 
     /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
-    pub(super) fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
+    fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
         let has = self.follower(hello, now);
         hello
             .lost

@@ -291,7 +291,7 @@ impl TaskJob {
     }
 
     /// A task can be given to a worker.
-    pub(super) fn make_ready(&mut self, task: u32) {
+    fn make_ready(&mut self, task: u32) {
         self.graph.set_state(task, TaskState::Ready);
         if self.class_of(task).class.rules.queue_limit_ms.is_some() {
             self.outbox.queued.push(task);

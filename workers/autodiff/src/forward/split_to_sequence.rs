@@ -173,7 +173,6 @@ mod tests {
     #[test]
     fn a_split_into_known_parts_becomes_one_split() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(Option<TensorProto>, i64, &[i64], &[&str], &[i64]); 4] = [
             (Some(TensorProto::from_i64("n", &[3], &[2, 3, 1])), 1, &[2, 0], &["Split", "Identity", "Identity"], &[2, 3, 1]),
             (Some(TensorProto::from_i64("n", &[], &[4])),        1, &[-1],   &["Split", "Identity"],             &[4, 2]),

@@ -146,7 +146,6 @@ mod tests {
     #[test]
     fn products_say_how_many_outputs_they_have() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         // operator, attributes, weight, outputs
         let cases: [(&str, &[(&str, i64)], &[usize], usize); 5] = [
             ("Gemm",          &[],              &[2, 3],       3),

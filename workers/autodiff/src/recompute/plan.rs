@@ -231,7 +231,6 @@ mod tests {
     #[test]
     fn of_a_chain_one_value_is_kept_and_what_is_kept_anyway_is_used() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: &[(&str, &[(&str, &[&str])], &[(&str, &[&str])], (&[&str], &[&str]))] = &[
             ("one reader: keep what it reads",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("Tanh", &["v1"])],

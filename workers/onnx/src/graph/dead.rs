@@ -89,7 +89,6 @@ mod tests {
     #[test]
     fn only_what_the_outputs_need_stays() {
         #[rustfmt::skip]
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[&str], Option<&str>, &[&[&str]]); 5] = [
             ("one output",           &["y"],              None,      &[&["y"]]),
             ("an optional output",   &["positions"],      None,      &[&["y", "positions"]]),

@@ -139,7 +139,6 @@ fn arrays_in_fortran_order_hold_what_the_same_ones_in_c_order_hold() {
     let folder = TempDir::new().unwrap();
     // numpy.asfortranarray of the array whose numbers are those of its place: 0, 1, 2 and so on in C order.
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&str, &[Option<usize>], &[f32]); 4] = [
         ("(3,)",      &[],                 &[0.0, 1.0, 2.0]),
         ("(2, 3)",    &[Some(3)],          &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]),

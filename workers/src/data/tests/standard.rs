@@ -44,7 +44,6 @@ fn channels_whose_differences_a_float32_file_rounds_are_told() {
     };
     let folder = TempDir::new().unwrap();
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(fn(f64) -> (f64, f64), Vec<usize>, Vec<usize>); 4] = [
         // A minute of them falls together; hours do not, and are rounded.
         (|n| (1_700_000_000.0 + n, n),         vec![],  vec![0]),

@@ -208,7 +208,6 @@ fn the_hint_for_a_shape_that_does_not_fit_never_reads_the_numbers_in_another_ord
     };
     let (fixed, open) = ([Some(3), Some(4), Some(5)], [None, None, None]);
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&str, &[u32], &[Option<usize>], &str); 4] = [
         ("channels last",   &[4, 5, 3], &fixed, "layout = \"nhwc\""),
         ("rows and columns", &[3, 5, 4], &fixed, "another order"),

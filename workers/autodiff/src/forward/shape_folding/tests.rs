@@ -23,7 +23,6 @@ fn constant(graph: &GraphProto, position: usize) -> Option<&TensorProto> {
 #[test]
 fn targets_of_reshapes() {
     #[rustfmt::skip]
-    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: [(&str, fn(&mut GraphBuilder, &str) -> String, Option<&[i64]>); 8] = [
         ("the whole shape", |g, x| g.op("Shape", &[x], &[]), Some(&[0, 6, 0, 8])),
         ("a part of it", |g, x| g.op("Shape", &[x], &[attr_int("start", -3), attr_int("end", 3)]),

@@ -8,7 +8,7 @@ use super::values::{Axis, Choices};
 use crate::cli::CliError;
 
 /// More trials than this are taken for a mistake.
-pub(super) const MOST_TRIALS: u64 = 1_000;
+const MOST_TRIALS: u64 = 1_000;
 /// How often a trial is drawn again that was drawn before.
 const MOST_DRAWS: u32 = 1_000;
 
