@@ -7,10 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     downtime::Shift, evaluation::Evaluation, inputs::TaskFault, progress::Progress, records::Counters,
 };
-use crate::ids::ShardIndex;
-
-/// More numbers than are given within a few seconds.
-const MOST_LOST: u64 = 1_000;
+use crate::ids::{MOST_LOST, ShardIndex};
 
 /// A moment of rest that every shard holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,7 +88,7 @@ impl Checkpoints {
     /// that somebody else has to give up. Numbers from here on, in a job that was submitted so long ago, are none that were given meanwhile.
     pub(super) fn expect_unknown(&mut self, age_s: u64) {
         self.known_through.get_or_insert(self.next);
-        self.next = self.next.max(age_s) + MOST_LOST;
+        self.next = self.next.max(age_s) + u64::from(MOST_LOST);
     }
 
     /// Counts the time to the next one from here.

@@ -126,7 +126,9 @@ impl Job {
         let named: Vec<String> = self.state.lost_shards.iter().map(one).collect();
         let then = match self.state.checkpoints.newest() {
             Some(_) => "goes on, if need be from its newest checkpoint",
-            None if self.may_go_back() => "goes on, if need be from its beginning, as it has no checkpoint yet",
+            None if self.may_go_back() => {
+                "goes on, if need be from its beginning, as it has no checkpoint yet"
+            }
             None => {
                 "goes on if the shard still has its parameters, else it fails, as it keeps no checkpoints"
             }

@@ -341,7 +341,7 @@ pub struct Task {
     pub ended_ms: Option<u64>,
 }
 
-fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
+pub(super) fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
     *count == N::default()
 }
 

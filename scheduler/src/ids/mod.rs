@@ -9,4 +9,5 @@ mod run;
 pub use job_ref::JobRef;
 pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
 pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, StateDirId, Superstep};
+pub(crate) use run::MOST_LOST;
 pub use run::{Generation, RunId};

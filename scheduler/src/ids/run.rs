@@ -13,8 +13,8 @@ use super::JobId;
 #[serde(transparent)]
 pub struct Generation(pub u64);
 
-/// More generations than begin within a few seconds.
-const MOST_LOST: u32 = 1_000;
+/// More generations, or checkpoints, than begin within the few seconds that the store may lose.
+pub(crate) const MOST_LOST: u32 = 1_000;
 
 impl Generation {
     /// The first generation of the job that was submitted with `nonce`.

@@ -148,6 +148,8 @@ pub const ATTRIBUTE_FLOAT: i32 = 1;
 pub const ATTRIBUTE_INT: i32 = 2;
 /// `AttributeProto::kind` of a string.
 pub const ATTRIBUTE_STRING: i32 = 3;
+/// `AttributeProto::kind` of a tensor.
+pub const ATTRIBUTE_TENSOR: i32 = 4;
 /// `AttributeProto::kind` of a graph.
 pub const ATTRIBUTE_GRAPH: i32 = 5;
 /// `AttributeProto::kind` of a list of integers.

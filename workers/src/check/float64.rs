@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use syncline_onnx::proto::{AttributeProto, GraphProto, TensorProto, ValueInfoProto};
+use syncline_onnx::proto::{ATTRIBUTE_TENSOR, AttributeProto, GraphProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{ElementType, ModelProto};
 
 /// Inputs, constants, casts and constants inside nodes become float64 where they were float32.
@@ -46,9 +46,6 @@ fn widen(graph: &mut GraphProto) {
         }
     }
 }
-
-/// `AttributeProto::kind` of a tensor.
-const ATTRIBUTE_TENSOR: i32 = 4;
 
 fn widen_attribute(attribute: &mut AttributeProto) {
     attribute.t.iter_mut().for_each(widen_tensor);

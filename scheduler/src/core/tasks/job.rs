@@ -15,7 +15,7 @@ use super::{
     values::Values,
 };
 use crate::{
-    core::{Begun, Event, Happening, JobPhase, Phase, Submitted, WorkerInfo},
+    core::{Begun, Event, Happening, JobPhase, Phase, Submitted, WorkerInfo, records::is_zero},
     ids::{Incarnation, JobId},
     tasks::{
         ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskIndex, TaskState, Work,
@@ -103,10 +103,6 @@ pub(super) struct RetryState {
     pub canceling_until_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Failure>,
-}
-
-fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
-    *count == N::default()
 }
 
 /// One job of general tasks.

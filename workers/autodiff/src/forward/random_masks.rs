@@ -8,10 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::ElementType;
 use syncline_onnx::captured;
-use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use syncline_onnx::proto::{ATTRIBUTE_TENSOR, AttributeProto, GraphProto, NodeProto, TensorProto};
 
-/// `AttributeProto::kind` of a tensor.
-const ATTRIBUTE_TENSOR: i32 = 4;
 /// How far the factor of a mask may be from one over its probability: it may have been rounded.
 const ROUNDED: f32 = 1e-3;
 /// How often a mask without a factor is true at least.

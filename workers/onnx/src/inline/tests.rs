@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attributes::{attr_float, attr_graph, attr_int};
-use crate::proto::ValueInfoProto;
+use crate::proto::{ATTRIBUTE_TENSOR, ValueInfoProto};
 use crate::{ElementType, GraphBuilder, parse};
 
 const OPSET: i64 = 18;
@@ -173,7 +173,7 @@ fn what_is_put_in_counts_as_often_as_it_is_written() {
     let body = (0..2_000).map(|n| NodeProto { output: vec![format!("c{n}")], ..constant.clone() });
     let mut node = call("y", "F", &["x"]);
     let tensor = crate::proto::TensorProto::from_f32("", &[1 << 18], &vec![0.0; 1 << 18]);
-    node.attribute = vec![AttributeProto { t: Some(tensor), kind: 4, ..attr_int("v", 0) }];
+    node.attribute = vec![AttributeProto { t: Some(tensor), kind: ATTRIBUTE_TENSOR, ..attr_int("v", 0) }];
     let text = refused(vec![node], vec![function("F", &["a"], &["a"], body.collect())]);
     assert!(text.contains("E301"), "{text}");
 }

@@ -82,6 +82,9 @@ pub(crate) fn rest(list: &SettingList, prefix: &str, but: &[&str]) -> Option<Str
     (!said.is_empty()).then(|| said.join(", "))
 }
 
+/// Most characters of a value in a column of a table.
+pub(crate) const CELL_CHARS: usize = 28;
+
 /// A value of at most so many characters: of a longer one both ends, since paths begin alike.
 pub(crate) fn shortened(value: &str, most_chars: usize) -> String {
     let chars: Vec<char> = value.chars().collect();

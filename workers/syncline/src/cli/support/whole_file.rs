@@ -3,6 +3,7 @@
 use std::{
     fs::Permissions,
     io::{self, BufWriter, Seek, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -25,6 +26,10 @@ pub(crate) fn unknown_ending(path: &Path, hint: &str) -> Failure {
     Failure::new(Exit::Usage, text, hint)
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// A file that grows under another name; gone again unless [`WholeFile::finish`] puts it in its place.
 pub(crate) struct WholeFile {
     path: PathBuf,
@@ -36,14 +41,25 @@ impl WholeFile {
     /// Begins one in the folder of `path`. What is no file is not replaced.
     pub(crate) fn create(path: &Path, replaces: bool, permissions: Permissions) -> Result<Self, ExportError> {
         // In the same folder, so that it can be renamed.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let begin = || {
             let mut unfinished = tempfile::Builder::new();
-            unfinished.permissions(permissions).tempfile_in(folder.unwrap_or(Path::new(".")))
+            unfinished.permissions(permissions).tempfile_in(folder_of(path))
         };
         let unfinished = input::check_replaceable(path).and_then(|()| begin());
         let unfinished = unfinished.map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), replaces, to: BufWriter::new(unfinished) })
+    }
+
+    /// The same for a file that is not ours alone: it has the mode of the one that is there, and of a link to a file that file is replaced.
+    pub(crate) fn create_over(path: &Path, replaces: bool) -> Result<Self, ExportError> {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
+        Self::create(&path, replaces, permissions)
+    }
+
+    /// The folder in which it will be.
+    pub(crate) fn folder(&self) -> &Path {
+        folder_of(&self.path)
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ExportError> {

@@ -8,13 +8,14 @@ use syncline_scheduler::{
 };
 
 use super::Training;
-use crate::cli::{describe_settings::shortened, table};
+use crate::cli::{
+    describe_settings::{CELL_CHARS, shortened},
+    table,
+};
 
 /// Most settings that have a column: with more of them no row fits on a screen.
 const SETTING_COLUMNS: usize = 5;
-/// Most characters of a setting there.
-const CELL_CHARS: usize = 28;
-/// And of one that is the same as that of another job when it is so short.
+/// Most characters of a setting that is the same as that of another job when it is so short.
 const LONG_CELL_CHARS: usize = 100;
 
 /// One training of several, as JSON.

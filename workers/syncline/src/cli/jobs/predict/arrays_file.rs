@@ -4,9 +4,8 @@
 //! batch is in memory.
 
 use std::{
-    fs::{File, Permissions},
+    fs::File,
     io::{self, BufWriter, Seek, Write},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -23,7 +22,6 @@ const PREAMBLE_BYTES: usize = 10;
 
 /// Arrays on their way; the file is gone again unless [`ArraysFile::finish`] puts it in its place.
 pub(super) struct ArraysFile {
-    path: PathBuf,
     file: WholeFile,
     arrays: Vec<(Array, BufWriter<File>)>,
     rows: usize,
@@ -41,20 +39,16 @@ struct Array {
 
 impl ArraysFile {
     pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, ExportError> {
-        // Of a link to a file that file is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
-        let file = WholeFile::create(&path, replaces, permissions)?;
-        Ok(Self { path, file, arrays: Vec::new(), rows: 0 })
+        let file = WholeFile::create_over(path, replaces)?;
+        Ok(Self { file, arrays: Vec::new(), rows: 0 })
     }
 
     /// Adds these samples.
     pub(super) fn add(&mut self, predicted: &Predicted<'_>) -> Result<(), ExportError> {
         let parts = arrays(predicted);
         if self.arrays.is_empty() {
-            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
             for part in &parts {
-                let waits = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")));
+                let waits = tempfile::tempfile_in(self.file.folder());
                 let array =
                     Array { name: part.name.clone(), bytes: Vec::new(), shape: part.shape.clone(), ..*part };
                 self.arrays.push((array, BufWriter::new(waits.map_err(|source| self.file.failed(source))?)));

@@ -2,9 +2,9 @@
 
 use std::{
     fmt::Write as _,
-    fs::{File, Permissions},
+    fs::File,
     io::{self, Write},
-    os::unix::fs::{FileTypeExt, PermissionsExt},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
 };
 
@@ -80,10 +80,7 @@ impl TableFile {
 
     /// Begins a file.
     pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, ExportError> {
-        // Of a link to a file that file is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
-        Ok(Self { to: To::File(WholeFile::create(&path, replaces, permissions)?), has_header: false })
+        Ok(Self { to: To::File(WholeFile::create_over(path, replaces)?), has_header: false })
     }
 
     /// Adds a row for each of these samples. `names`: of the classes from 0, where they have some.

@@ -7,9 +7,12 @@ use syncline_scheduler::ids::JobId;
 
 use super::{
     plan::{Plan, Trial},
-    report::{CELL_CHARS, MOST_COLUMNS},
+    report::MOST_COLUMNS,
 };
-use crate::cli::{describe_settings::shortened, table};
+use crate::cli::{
+    describe_settings::{CELL_CHARS, shortened},
+    table,
+};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]

@@ -10,10 +10,11 @@ use super::{
     outcome::{Outcome, Standing, best},
     spread::{Spread, spreads, spreads_in_words},
 };
-use crate::cli::{describe_settings::shortened, figure_in_words, table};
+use crate::cli::{
+    describe_settings::{CELL_CHARS, shortened},
+    figure_in_words, table,
+};
 
-/// Most characters of a value.
-pub(super) const CELL_CHARS: usize = 28;
 /// Most fields that have a column: with more of them no row fits on a screen.
 pub(super) const MOST_COLUMNS: usize = 6;
 

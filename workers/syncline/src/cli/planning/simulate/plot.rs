@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use syncline_scheduler::sim::Outcome;
 
-use crate::cli::support::svg::{BLUE, FAINT, INK, background, line, opening, text};
+use crate::cli::support::svg::{
+    BLUE, FAINT, INK, ORANGE, SKY_BLUE, VERMILLION, background, line, opening, text,
+};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 110.0;
@@ -17,11 +19,6 @@ const TITLE: f64 = 34.0;
 const FOOT: f64 = 22.0;
 const HEAD: f64 = 46.0;
 const AXIS: f64 = 50.0;
-
-// Of Okabe and Ito's palette, as those of all pictures.
-const SKY: &str = "#56B4E9";
-const ORANGE: &str = "#E69F00";
-const RED: &str = "#D55E00";
 
 /// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the picture.
 pub(super) fn plot(caption: &str, runs: &[Outcome]) -> String {
@@ -84,7 +81,7 @@ fn panel(svg: &mut String, top: f64, run: &Outcome, x: &dyn Fn(u64) -> f64) {
         line(
             svg,
             &format!(
-                r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{RED}" stroke-width="2"/>"#,
+                r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{VERMILLION}" stroke-width="2"/>"#,
                 first - 5.0,
                 bottom + 5.0
             ),
@@ -95,7 +92,7 @@ fn panel(svg: &mut String, top: f64, run: &Outcome, x: &dyn Fn(u64) -> f64) {
 /// Iterations and waits. All boxes of one kind are one path: a picture of a thousand iterations stays small.
 fn boxes(svg: &mut String, run: &Outcome, x: &dyn Fn(u64) -> f64, y: &dyn Fn(usize) -> f64) {
     let mut odd = vec![false; run.per_worker.len()];
-    let mut paths = [(BLUE, String::new()), (SKY, String::new()), ("url(#wait)", String::new())];
+    let mut paths = [(BLUE, String::new()), (SKY_BLUE, String::new()), ("url(#wait)", String::new())];
     for bar in &run.timeline.bars {
         let (from, width) = (x(bar.start_us), x(bar.end_us) - x(bar.start_us));
         let kind = if bar.waiting {
@@ -126,7 +123,7 @@ fn figures(run: &Outcome) -> String {
 }
 
 fn legend(svg: &mut String) {
-    let entries = [("iteration", BLUE), ("next one", SKY), ("waiting", "url(#wait)")];
+    let entries = [("iteration", BLUE), ("next one", SKY_BLUE), ("waiting", "url(#wait)")];
     let mut x = WIDTH - RIGHT - 430.0;
     for (name, fill) in entries {
         line(
@@ -140,7 +137,10 @@ fn legend(svg: &mut String) {
     }
     line(
         svg,
-        &format!(r#"<line x1="{0}" y1="13" x2="{0}" y2="31" stroke="{RED}" stroke-width="2"/>"#, x + 8.0),
+        &format!(
+            r#"<line x1="{0}" y1="13" x2="{0}" y2="31" stroke="{VERMILLION}" stroke-width="2"/>"#,
+            x + 8.0
+        ),
     );
     line(svg, &text(x + 18.0, 27.0, 13.0, INK, "start", false, "barrier"));
 }
