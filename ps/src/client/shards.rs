@@ -106,6 +106,23 @@ pub(super) struct ShardConn {
     pub encoder: Option<PushEncoder>,
 }
 
+impl ShardConn {
+    /// One that is not connected yet.
+    fn new(address: String, range: ElementRange) -> Self {
+        Self {
+            address,
+            range,
+            link: None,
+            attempt_limit: None,
+            upgrade_at: None,
+            upgrade_pause: UPGRADE_PAUSE,
+            requested: None,
+            lent: None,
+            encoder: None,
+        }
+    }
+}
+
 impl ShardSet {
     /// Connects to the shards at `addresses`, in order, that hold `elements` parameters together.
     pub fn connect(
@@ -133,17 +150,7 @@ impl ShardSet {
         addresses.set_encodes(false);
         let now = addresses.get();
         let count = now.len() as u32;
-        let conn = |(index, address): (u32, String)| ShardConn {
-            address,
-            range: ElementRange::of_shard(elements, index, count),
-            link: None,
-            attempt_limit: None,
-            upgrade_at: None,
-            upgrade_pause: UPGRADE_PAUSE,
-            requested: None,
-            lent: None,
-            encoder: None,
-        };
+        let conn = |(index, address)| ShardConn::new(address, ElementRange::of_shard(elements, index, count));
         let conns = (0..).zip(now).map(conn).collect();
         let mut shards = Self {
             session,

@@ -10,7 +10,7 @@ use super::error::{DataError, SettingError};
 use super::signature::ModelSignature;
 
 /// What the training samples are like: `mean` and `std` of a data set, and what is doubtful about them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Standard {
     /// A number for each channel of the axis that was asked for.
     pub(crate) mean: Vec<f64>,
@@ -78,13 +78,7 @@ impl Dataset {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));
         }
         if rows.is_empty() {
-            return Ok(Standard {
-                mean: Vec::new(),
-                std: Vec::new(),
-                constant: Vec::new(),
-                rounded: Vec::new(),
-                differs_along_last: None,
-            });
+            return Ok(Standard::default());
         }
         let channels = column.channels(rows, axis)?;
         let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;

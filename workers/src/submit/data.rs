@@ -29,6 +29,21 @@ pub(super) struct InspectedData {
     pub warnings: Vec<String>,
 }
 
+impl InspectedData {
+    /// Of a model that takes no data.
+    fn unread(spec: DataSpec) -> Self {
+        Self {
+            spec,
+            inputs: Vec::new(),
+            label_shape: Vec::new(),
+            parts: DataParts::default(),
+            train_labels: BTreeMap::new(),
+            train_label_means: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// What a training graph is fed with. `model`: what it was made from.
 pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSignature, SubmitError> {
     let nodes = onnx::parse(&graph.train_onnx).map_err(AutodiffError::from)?.graph.unwrap_or_default();
@@ -95,16 +110,7 @@ pub(super) fn inspect(
         *path = absolute(Path::new(path)).to_string_lossy().into_owned();
     }
     if wanted.is_empty() {
-        let parts = DataParts::default();
-        return Ok(InspectedData {
-            spec,
-            inputs: Vec::new(),
-            label_shape: Vec::new(),
-            parts,
-            train_labels: BTreeMap::new(),
-            train_label_means: Vec::new(),
-            warnings: Vec::new(),
-        });
+        return Ok(InspectedData::unread(spec));
     }
     // Of the files as they are now, whatever was noted before.
     (spec.digest, spec.file_digests, spec.class_names) = (None, Vec::new(), Vec::new());

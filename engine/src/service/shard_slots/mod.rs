@@ -117,21 +117,7 @@ impl<C: Clone> ShardSlots<C> {
         client: impl FnOnce() -> C,
     ) -> Decision {
         let Self { slots, notes, next_term, unserved, .. } = self;
-        let slot = slots.entry(hello.index).or_insert_with(|| Slot {
-            primary: None,
-            standby: None,
-            second_was: None,
-            let_go: notes.let_go.get(&hello.index).copied(),
-            taken_over: notes.taken_over.get(&hello.index).copied(),
-            overtaker_awaited_until: None,
-            taken_back: None,
-            told: None,
-            letting_go: None,
-            reached: None,
-            left_at: None,
-            vacant_since: now,
-            undecided: Vec::new(),
-        });
+        let slot = slots.entry(hello.index).or_insert_with(|| Slot::vacant(hello.index, notes, now));
         if let Some(known) = slot.refresh(hello, now) {
             return known;
         }

@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_scheduler::ids::ShardIndex;
 
 use super::{Decision, OVERTAKER_PATIENCE, ReplicaProcess};
+use crate::store::RoleNotes;
 
 /// The processes of one shard.
 #[derive(Debug)]
@@ -37,6 +39,25 @@ pub(super) struct Slot<C> {
 }
 
 impl<C> Slot<C> {
+    /// Of a shard of which no process has come, and what was noted of earlier ones.
+    pub(super) fn vacant(shard: ShardIndex, notes: &RoleNotes, now: Instant) -> Self {
+        Self {
+            primary: None,
+            standby: None,
+            second_was: None,
+            let_go: notes.let_go.get(&shard).copied(),
+            taken_over: notes.taken_over.get(&shard).copied(),
+            overtaker_awaited_until: None,
+            taken_back: None,
+            told: None,
+            letting_go: None,
+            reached: None,
+            left_at: None,
+            vacant_since: now,
+            undecided: Vec::new(),
+        }
+    }
+
     /// This process serves from now on.
     pub(super) fn serves(&mut self, primary: ReplicaProcess<C>) {
         let address = primary.hello.address.clone();
