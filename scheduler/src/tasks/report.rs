@@ -53,6 +53,22 @@ pub enum Outcome {
     ArgumentsLost(Box<LostValues>),
 }
 
+impl Outcome {
+    /// The value that the task gives itself, if it gives one.
+    pub(crate) fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Spawned(spawned) => spawned.value.as_ref().ok(),
+            Self::Skipped
+            | Self::Stopped
+            | Self::NotBegun
+            | Self::Failed(_)
+            | Self::FailedForGood(_)
+            | Self::ArgumentsLost(_) => None,
+        }
+    }
+}
+
 /// Tasks that a task adds to its own graph, committed together with its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawned {

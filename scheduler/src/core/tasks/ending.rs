@@ -63,14 +63,20 @@ impl TaskJob {
         if !current || !self.unlease(worker, task) {
             return self.note_unknown_attempt(task, end.attempt);
         }
+        self.settle_attempt(worker, end, now_us);
+        self.end_if_due(now_us);
+    }
+
+    /// What comes of an attempt that the worker had.
+    fn settle_attempt(&mut self, worker: Incarnation, end: TaskEnd, now_us: u64) {
+        let task = end.task.0;
+        let slot = *self.graph.slot(task);
         if slot.unmet > 0 {
             // Redis lost the end of what it needs, which the worker had: that runs again, and then this.
-            self.wait_again(task);
-            return self.end_if_due(now_us);
+            return self.wait_again(task);
         }
         if end.outcome == Outcome::NotBegun {
-            self.never_began(task, now_us);
-            return self.end_if_due(now_us);
+            return self.never_began(task, now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
         // One whose arguments are lost has not run.
@@ -80,34 +86,21 @@ impl TaskJob {
             *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
         }
         if self.is_canceling() {
-            self.attempt_stopped(task, end);
-            return self.end_if_due(now_us);
+            return self.attempt_stopped(task, end);
         }
         if self.is_task_canceling(task) {
             if !matches!(end.outcome, Outcome::Value(_) | Outcome::Skipped) {
-                self.end_canceled(task, now_us);
-                return self.end_if_due(now_us);
+                return self.end_canceled(task, now_us);
             }
             self.forget_canceling(task);
         }
-        let given = match &end.outcome {
-            Outcome::Value(value) => Some(value),
-            Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
-            Outcome::Skipped
-            | Outcome::Stopped
-            | Outcome::NotBegun
-            | Outcome::Failed(_)
-            | Outcome::FailedForGood(_)
-            | Outcome::ArgumentsLost(_) => None,
-        };
-        if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
+        if let Some(value) = end.outcome.value().filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
             let reason = format!(
                 "its worker sent {bytes} bytes of a value inline, at most {MAX_INLINE_BYTES} travel so"
             );
             let code = TOO_LARGE_INLINE;
-            self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
-            return self.end_if_due(now_us);
+            return self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
         }
         let (by, preview) = (Assignee::Worker(worker), end.preview);
         match end.outcome {
@@ -131,7 +124,6 @@ impl TaskJob {
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
             Outcome::ArgumentsLost(lost) => self.arguments_lost(task, &by, *lost, now_us),
         }
-        self.end_if_due(now_us);
     }
 
     /// Redis may have lost that a task was given out: the next attempt has another number than one that a worker has ended.
