@@ -85,9 +85,10 @@ impl TaskJob {
             {
                 return Err(InvalidGraph::Name { name: name.clone() });
             }
-            let args = task.args.iter().map(argument).collect::<Result<_, InvalidGraph>>()?;
+            let arguments = task.args.iter().map(argument).collect::<Result<_, InvalidGraph>>()?;
             let parent = continues.filter(|(_, child)| *child == index).map(|(parent, _)| parent);
-            let record = TaskRecord(class, args, resolve_all(&task.after)?, task.name.clone(), parent);
+            let (after, name) = (resolve_all(&task.after)?, task.name.clone());
+            let record = TaskRecord { class, arguments, after, name, parent };
             let size = postcard::experimental::serialized_size(&record).unwrap_or(usize::MAX);
             if size > MAX_RECORD_BYTES {
                 return Err(InvalidGraph::TooLarge {
@@ -108,7 +109,7 @@ impl TaskJob {
     pub(super) fn add(&mut self, records: &[TaskRecord]) {
         for record in records {
             let task = self.graph.add(record);
-            if let Some(parent) = record.4 {
+            if let Some(parent) = record.parent {
                 self.continued.insert(parent, task);
             }
             if self.is_running() {

@@ -76,7 +76,7 @@ impl TaskJob {
     /// What is told of a result: task, name if it has one, what it looks like, and its size.
     fn result(&self, task: u32) -> Vec<(&'static str, String)> {
         let mut fields = vec![("task", task.to_string())];
-        fields.extend(self.graph.record(task).3.map(|name| ("name", name.to_string())));
+        fields.extend(self.graph.record(task).name.map(|name| ("name", name.to_string())));
         let given = self.values.kept(task);
         let preview = given.and_then(|given| given.preview.as_ref());
         fields.extend(preview.map(|preview| ("value", preview.to_string())));

@@ -16,13 +16,13 @@ impl TaskJob {
 
     fn difference(&self, submitted: &Self, task: u32) -> Option<&'static str> {
         let (there, new) = (self.graph.record(task), submitted.graph.record(task));
-        let (class_there, class) = (&self.class(there.0).class, &submitted.class(new.0).class);
+        let (class_there, class) = (&self.class(there.class).class, &submitted.class(new.class).class);
         match class.work {
             Work::Call(_) if class.work != class_there.work => Some("function"),
             Work::Train(_) if class.work != class_there.work => Some("training"),
             _ if class.rules != class_there.rules => Some("rules"),
-            _ if (&new.1, &new.2) != (&there.1, &there.2) => Some("inputs"),
-            _ if new.3 != there.3 => Some("name"),
+            _ if (&new.arguments, &new.after) != (&there.arguments, &there.after) => Some("inputs"),
+            _ if new.name != there.name => Some("name"),
             _ => None,
         }
     }

@@ -391,7 +391,7 @@ impl TaskJob {
 
     /// A task in words: its index, and its name if it has one.
     pub(super) fn display(&self, task: u32) -> String {
-        let name = self.graph.slot(task).is_named().then(|| self.graph.record(task).3).flatten();
+        let name = self.graph.slot(task).is_named().then(|| self.graph.record(task).name).flatten();
         name.map_or_else(|| task.to_string(), |name| format!("{task} `{name}`"))
     }
 }

@@ -162,10 +162,10 @@ impl Graph {
         let task = self.len();
         let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
         let flags = flag(record.arguments_of().next().is_some(), TAKES_VALUES)
-            | flag(record.3.is_some(), NAMED)
+            | flag(record.name.is_some(), NAMED)
             | flag(record.blobs().next().is_some(), TAKES_BLOBS)
             | flag(record.outcomes_of().next().is_some(), TAKES_OUTCOMES);
-        let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
+        let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.class, state, flags };
         self.slots.push(slot);
         self.counts[state as usize] += 1;
         self.touch(task);
@@ -173,12 +173,12 @@ impl Graph {
         let mut records = std::mem::take(&mut self.records);
         records = postcard::to_extend(record, records).expect("a record always has an encoding");
         self.records = records;
-        if let Some(name) = &record.3 {
+        if let Some(name) = &record.name {
             self.names.insert(name.clone(), task);
         }
         let values = record.values_of().map(|input| (input, EdgeKind::Value));
         let outcomes = record.outcomes_of().map(|input| (input, EdgeKind::Outcome));
-        let after = record.2.iter().map(|input| (*input, EdgeKind::After));
+        let after = record.after.iter().map(|input| (*input, EdgeKind::After));
         for (input, kind) in values.chain(outcomes).chain(after) {
             let counts = is_open(self, input, kind);
             self.slots[task as usize].unmet += u32::from(counts);
@@ -187,7 +187,7 @@ impl Graph {
                 self.connect(input, task, kind);
             }
         }
-        if let Some(parent) = record.4 {
+        if let Some(parent) = record.parent {
             self.connect(task, parent, EdgeKind::Continue);
             self.continued_by.insert(parent, task);
         }
@@ -305,8 +305,9 @@ mod tests {
     fn a_graph_that_is_over_keeps_its_tasks_and_neither_edges_nor_room_for_more() {
         let mut graph = Graph::default();
         for task in 0..1_000_u32 {
-            let args = task.checked_sub(1).map(Argument::Output).into_iter().collect();
-            graph.add(&TaskRecord(ClassIndex(0), args, Vec::new(), None, None));
+            let arguments = task.checked_sub(1).map(Argument::Output).into_iter().collect();
+            let class = ClassIndex(0);
+            graph.add(&TaskRecord { class, arguments, after: Vec::new(), name: None, parent: None });
             graph.set_state(task, TaskState::Done);
         }
         let before = graph.clone();

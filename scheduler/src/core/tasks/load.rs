@@ -204,8 +204,8 @@ fn load_graph(
     for (task, record) in records.iter().enumerate() {
         let earlier = |input: &u32| (*input as usize) < task;
         let known = record.inputs().all(|input| earlier(&input))
-            && record.4.as_ref().is_none_or(earlier)
-            && (record.0.0 as usize) < classes;
+            && record.parent.as_ref().is_none_or(earlier)
+            && (record.class.0 as usize) < classes;
         if !known {
             return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
         }
@@ -214,7 +214,7 @@ fn load_graph(
         let child = graph.add_in(record, states[task], is_open);
         let is_told =
             |parent: &u32| matches!(states[*parent as usize], TaskState::Continued | TaskState::Skipped);
-        if let Some(parent) = record.4.filter(is_told) {
+        if let Some(parent) = record.parent.filter(is_told) {
             continued.insert(parent, child);
         }
     }

@@ -76,9 +76,9 @@ impl TaskJob {
             // The value is made again: a worker that has not begun with the old one finds that it is not there.
             _ => OneArg::Kept(TaskIndex(input)),
         };
-        let mut args = order_args(record.1, output);
+        let mut args = order_args(record.arguments, output);
         if args.iter().map(OrderArg::wire_bytes).sum::<usize>() > MAX_ORDER_BYTES {
-            args = order_args(self.graph.record(task).1, |input| match output(input) {
+            args = order_args(self.graph.record(task).arguments, |input| match output(input) {
                 OneArg::Value(Value::Inline(_)) => OneArg::Kept(TaskIndex(input)),
                 OneArg::Failure(failure) => OneArg::Failure(failure.in_brief()),
                 elsewhere => elsewhere,
@@ -87,7 +87,7 @@ impl TaskJob {
         TaskOrder {
             task: TaskIndex(task),
             attempt: self.graph.slot(task).attempts,
-            after: record.2.into_iter().filter(holds).map(TaskIndex).collect(),
+            after: record.after.into_iter().filter(holds).map(TaskIndex).collect(),
             args,
             is_shown: self.is_shown(task),
         }

@@ -90,7 +90,7 @@ impl TaskJob {
         let awaits =
             |input: &u32, kind| is_awaited(self.graph.state(*input), self.is_made_again(*input), state, kind);
         let arguments = record.arguments_of().filter(|input| awaits(input, EdgeKind::Value)).count();
-        let after = record.2.iter().filter(|input| awaits(input, EdgeKind::After)).count();
+        let after = record.after.iter().filter(|input| awaits(input, EdgeKind::After)).count();
         (arguments + after) as u32
     }
 

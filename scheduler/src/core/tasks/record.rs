@@ -12,16 +12,33 @@ use crate::{
     tasks::{BlobValue, Bytes, ClassIndex},
 };
 
-/// One task: class, arguments, tasks that must have ended before, name, and the task that gives what this one gives. As
-/// JSON an array of these five.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TaskRecord(
-    pub ClassIndex,
-    pub Vec<Argument>,
-    pub Vec<u32>,
-    pub Option<NodeName>,
-    pub Option<u32>,
-);
+/// One task. As JSON an array of these five.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Fields")]
+pub(super) struct TaskRecord {
+    pub class: ClassIndex,
+    pub arguments: Vec<Argument>,
+    /// Tasks that must have ended before it, besides those of its arguments.
+    pub after: Vec<u32>,
+    pub name: Option<NodeName>,
+    /// The task that gives what this one gives.
+    pub parent: Option<u32>,
+}
+
+type Fields = (ClassIndex, Vec<Argument>, Vec<u32>, Option<NodeName>, Option<u32>);
+
+impl From<Fields> for TaskRecord {
+    fn from((class, arguments, after, name, parent): Fields) -> Self {
+        Self { class, arguments, after, name, parent }
+    }
+}
+
+impl Serialize for TaskRecord {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self { class, arguments, after, name, parent } = self;
+        (class, arguments, after, name, parent).serialize(to)
+    }
+}
 
 /// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON. Formats that do not say
 /// what comes have it as serde derives it.
@@ -39,12 +56,12 @@ pub(super) enum Argument {
 impl TaskRecord {
     /// Tasks without whose values it is skipped.
     pub(super) fn values_of(&self) -> impl Iterator<Item = u32> + '_ {
-        self.1.iter().filter(|arg| !arg.takes_outcomes()).flat_map(Argument::tasks).copied()
+        self.arguments.iter().filter(|arg| !arg.takes_outcomes()).flat_map(Argument::tasks).copied()
     }
 
     /// Tasks whose outcomes it takes.
     pub(super) fn outcomes_of(&self) -> impl Iterator<Item = u32> + '_ {
-        self.1.iter().filter(|arg| arg.takes_outcomes()).flat_map(Argument::tasks).copied()
+        self.arguments.iter().filter(|arg| arg.takes_outcomes()).flat_map(Argument::tasks).copied()
     }
 
     /// Tasks that give its arguments.
@@ -54,12 +71,12 @@ impl TaskRecord {
 
     /// Tasks that have to end before it.
     pub(super) fn inputs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.arguments_of().chain(self.2.iter().copied())
+        self.arguments_of().chain(self.after.iter().copied())
     }
 
     /// Blobs that hold arguments which are too large to travel.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &BlobValue> {
-        self.1.iter().filter_map(|arg| if let Argument::Blob(blob) = arg { Some(blob) } else { None })
+        self.arguments.iter().filter_map(|arg| if let Argument::Blob(blob) = arg { Some(blob) } else { None })
     }
 }
 
@@ -152,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_back_from_json_and_from_postcard() {
-        let args = vec![
+        let arguments = vec![
             Argument::Value(vec![7, b'a', b'\\'].into()),
             Argument::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 << 40 }),
             Argument::Output(5),
@@ -161,7 +178,13 @@ mod tests {
             Argument::Outcome(6),
             Argument::Outcomes(vec![7, 8]),
         ];
-        let record = TaskRecord(ClassIndex(3), args, vec![0, 4], Some("resize".parse().unwrap()), Some(9));
+        let record = TaskRecord {
+            class: ClassIndex(3),
+            arguments,
+            after: vec![0, 4],
+            name: Some("resize".parse().unwrap()),
+            parent: Some(9),
+        };
         let json = serde_json::to_string(&record).unwrap();
         assert!(json.starts_with(r#"[3,["\\x07a\\x5c",{"digest":"#), "{json}");
         assert!(

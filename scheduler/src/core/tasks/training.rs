@@ -280,7 +280,7 @@ impl TaskJob {
         let Work::Train(prepared) = &self.class_of(task).class.work else {
             return Err(failure(UNREADABLE, "it does not train".to_owned()));
         };
-        let value = match self.graph.record(task).1.into_iter().next() {
+        let value = match self.graph.record(task).arguments.into_iter().next() {
             None => None,
             Some(Argument::Value(bytes)) => Some(Value::Inline(bytes)),
             Some(Argument::Blob(blob)) => Some(Value::Blob(blob)),

@@ -113,7 +113,7 @@ impl Core {
         let inputs = || record.inputs().map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
-            name: record.3.clone(),
+            name: record.name.clone(),
             function: work.name().parse().expect("the name of a function, or `train`"),
             state: slot.state,
             attempts: slot.attempts,
