@@ -32,7 +32,7 @@ use crate::store::{RoleNote, RoleNotes};
 use judging::RoleDecision;
 pub(super) use reach::ReachNote;
 pub(super) use replica_process::ReplicaProcess;
-use slot::Slot;
+use slot::{Slot, Told};
 pub(super) use unanswered::{FailedAfter, NoAnswer, Unanswered, UnansweredOrders};
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
@@ -244,7 +244,7 @@ impl<C: Clone> ShardSlots<C> {
             let vacant = slot.primary.as_ref().map_or(slot.vacant_since, |primary| primary.seen);
             let jobs = slot.primary.as_ref().map_or(0, |primary| primary.hello.jobs);
             let patience = match standby.is_ready() {
-                true if slot.told.is_none() => UNHEARD_SILENCE,
+                true if slot.told == Told::Nothing => UNHEARD_SILENCE,
                 true if standby.hello.jobs >= jobs => FAILOVER_SILENCE,
                 // What it lacks ends then. The primary may only sleep: it has until a moment before the shard counts as lost, with all jobs.
                 true => silence - silence / LAST_MOMENT,
@@ -284,7 +284,7 @@ impl<C: Clone> ShardSlots<C> {
         standby.hello.role = Some(ReplicaRole::Primary { term });
         self.unserved.remove(&standby.hello.index);
         slot.serves(standby);
-        slot.told = Some(None);
+        slot.told = Told::NoStandby;
     }
 
     /// A standby that was to serve says that it follows nobody: it is forgotten.

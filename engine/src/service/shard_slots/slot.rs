@@ -8,6 +8,17 @@ use syncline_scheduler::ids::ShardIndex;
 use super::{Decision, OVERTAKER_PATIENCE, ReplicaProcess};
 use crate::store::RoleNotes;
 
+/// What a primary was told of its standby.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// By this engine nothing so far.
+    Nothing,
+    NoStandby,
+    Standby {
+        term: u64,
+    },
+}
+
 /// The processes of one shard.
 #[derive(Debug)]
 pub(super) struct Slot<C> {
@@ -24,8 +35,8 @@ pub(super) struct Slot<C> {
     pub(super) overtaker_awaited_until: Option<Instant>,
     /// The old primary, by its start, that serves again under this term because the process that took over never returned.
     pub(super) taken_back: Option<(u64, u64)>,
-    /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
-    pub(super) told: Option<Option<u64>>,
+    /// What the primary was told last of its standby.
+    pub(super) told: Told,
     /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, even if it wakes.
     pub(super) letting_go: Option<u64>,
     /// When a worker last showed that it reaches whoever serves.
@@ -49,7 +60,7 @@ impl<C> Slot<C> {
             taken_over: notes.taken_over.get(&shard).copied(),
             overtaker_awaited_until: None,
             taken_back: None,
-            told: None,
+            told: Told::Nothing,
             letting_go: None,
             reached: None,
             left_at: None,
@@ -100,7 +111,7 @@ impl<C> Slot<C> {
     /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
     /// of none: it goes on without this one.
     pub(super) fn may_follow_on(&self, term: u64) -> bool {
-        self.let_go < Some(term) && self.told.is_none_or(|told| told == Some(term))
+        self.let_go < Some(term) && (self.told == Told::Nothing || self.told == Told::Standby { term })
     }
 
     /// What Redis must know, or who must be waited for, before this process serves on or begins to.
@@ -147,7 +158,8 @@ impl<C> Slot<C> {
     }
 
     pub(super) fn role_of_primary(&mut self, new: bool) -> Decision {
-        self.told = Some(self.standby.as_ref().map(|standby| standby.term));
+        self.told =
+            self.standby.as_ref().map_or(Told::NoStandby, |standby| Told::Standby { term: standby.term });
         let term = self.primary.as_ref().map_or(0, |primary| primary.term);
         Decision::Role { role: ReplicaRole::Primary { term }, peer: peer(&self.standby), new }
     }

@@ -22,6 +22,7 @@ use super::super::error::{DataError, FileError};
 use super::super::file::Step;
 use lock::{hold, is_at, locked};
 use removal::{UNUSED_BYTES, bytes_in};
+use seal::Opened;
 pub(super) use seal::{ABOUT, LABELS, SAMPLES};
 
 /// The time of its last change is that of the last use of the table.
@@ -89,8 +90,8 @@ impl TableCache {
             let (damaged, why) = match hold(&whole).map_err(failed(&whole))? {
                 None => (None, format!("{SAMPLES}: missing")),
                 Some(samples) => match seal::open(&whole, &samples, is_checked, &mut look(table, step))? {
-                    Ok([labels, about]) => return Ok(Held { folder: whole, samples, labels, about }),
-                    Err(why) => (Some(samples), why),
+                    Opened::Whole([labels, about]) => return Ok(Held { folder: whole, samples, labels, about }),
+                    Opened::Damaged(why) => (Some(samples), why),
                 },
             };
             folder::make(&part).map_err(failed(&part))?;

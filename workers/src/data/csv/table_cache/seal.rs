@@ -52,14 +52,21 @@ pub(super) fn seal(folder: &Path, look: &mut Look<'_>) -> Result<io::Result<()>,
     Ok(write())
 }
 
-/// The labels of a table whose samples are these, and what is kept beside them; or what is wrong with one of the files, in words. `is_checked`: somebody
-/// has looked through them.
+/// The files of a table, as they are found.
+pub(super) enum Opened {
+    /// Its labels, and what is kept beside them.
+    Whole([File; 2]),
+    /// What is wrong with one of them, in words.
+    Damaged(String),
+}
+
+/// Opens a table whose samples are these. `is_checked`: somebody has looked through its files.
 pub(super) fn open(
     folder: &Path,
     samples: &File,
     is_checked: bool,
     look: &mut Look<'_>,
-) -> Result<Result<[File; 2], String>, DataError> {
+) -> Result<Opened, DataError> {
     let opened = |name: &str| File::open(folder.join(name)).map_err(|error| format!("{name}: {error}"));
     let known = || {
         let seal = fs::read(folder.join(SEAL)).and_then(|seal| Ok(serde_json::from_slice::<Seal>(&seal)?));
@@ -67,16 +74,16 @@ pub(super) fn open(
     };
     let (labels, about, known) = match known() {
         Ok(known) => known,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Ok(Opened::Damaged(why)),
     };
     let files =
         [(SAMPLES, samples, known.samples), (LABELS, &labels, known.labels), (ABOUT, &about, known.about)];
     for (name, file, known) in files.into_iter().filter(|_| !is_checked) {
         if let Err(why) = check(file, &known, look)? {
-            return Ok(Err(format!("{name}: {why}")));
+            return Ok(Opened::Damaged(format!("{name}: {why}")));
         }
     }
-    Ok(Ok([labels, about]))
+    Ok(Opened::Whole([labels, about]))
 }
 
 /// Whether a file is what it was; else what is wrong with it.
