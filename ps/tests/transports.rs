@@ -13,7 +13,7 @@ use std::{
 use syncline_ps::{
     PsError,
     client::{CancelToken, ClientOptions, ShardSet, connect, try_path},
-    server::{Handle, Options, Server},
+    server::{self, Handle, Options},
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request, SessionKey},
 };
@@ -39,7 +39,7 @@ impl Shard {
             advertise: None,
             replicas: 1,
         };
-        Self { server: Server::start(options).unwrap(), token, dir }
+        Self { server: server::start(options).unwrap(), token, dir }
     }
 
     fn channel(&self, choice: TransportChoice) -> Result<Channel, PsError> {

@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_connection_whose_upgrade_failed_is_opened_anew_once_that_is_due() {
         let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
-        let shard = server::Server::start(server::Options {
+        let shard = server::start(server::Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: token.clone(),
             state_dir: dir.path().to_owned(),

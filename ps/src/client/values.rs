@@ -191,7 +191,7 @@ mod tests {
     use syncline_rpc::hello::{self, Role};
 
     use super::*;
-    use crate::server::{Handle, Options, Server};
+    use crate::server::{self, Handle, Options};
 
     fn nobody() -> CancelToken {
         CancelToken::default()
@@ -199,7 +199,7 @@ mod tests {
 
     fn start(dir: &std::path::Path, listen: SocketAddr, token: &Token) -> Handle {
         let (token, state_dir) = (token.clone(), dir.to_owned());
-        Server::start(Options {
+        server::start(Options {
             listen,
             token,
             state_dir,

@@ -114,9 +114,6 @@ pub struct Options {
     pub advertise: Option<String>,
 }
 
-/// A shard of the parameter server.
-pub struct Server;
-
 /// A running shard. Dropping it stops the shard.
 pub struct Handle {
     shared: Arc<Shared>,
@@ -132,41 +129,39 @@ pub struct Handle {
     _state_lock: File,
 }
 
-impl Server {
-    /// Starts to serve. Errors are about the address or the state directory.
-    pub fn start(options: Options) -> Result<Handle, PsError> {
-        let io = |what: String| move |source| PsError::Io { what, source };
-        let state_lock = lock_state_dir(&options.state_dir)?;
-        let blobs = BlobStore::open(options.state_dir.join("blobs"))
-            .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
-        let saves = Saves::open(options.state_dir.join("jobs"))?;
-        checkpoints::remove_unfinished(&options.state_dir)
-            .map_err(io("cannot remove unfinished checkpoints and snapshots".into()))?;
-        let (listener, address) =
-            listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
-        let mut control = runtime::Builder::new_multi_thread();
-        let runtime = threads::runtime(control.worker_threads(1).thread_name("ps-control"), 1)
-            .map_err(io("cannot start the control runtime".into()))?;
-        let local = LocalSocket::bind();
-        let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
-        let shared = Arc::new(Shared::new(&options, blobs, saves, local_path)?);
-        let control = runtime.handle();
-        let listener = Arc::new(listener);
-        let start_threads = || start_threads(&shared, control, listener.clone(), local);
-        let (accepting, local) = shared.begin(start_threads)?;
-        runtime.spawn(every_second(shared.clone()));
-        let refused = announce_to_engine(&runtime, &options, &shared, address);
-        Ok(Handle {
-            refused: Some(refused),
-            shared,
-            address,
-            listener,
-            accepting: Some(accepting),
-            local,
-            runtime: Some(runtime),
-            _state_lock: state_lock,
-        })
-    }
+/// Starts to serve. Errors are about the address or the state directory.
+pub fn start(options: Options) -> Result<Handle, PsError> {
+    let io = |what: String| move |source| PsError::Io { what, source };
+    let state_lock = lock_state_dir(&options.state_dir)?;
+    let blobs = BlobStore::open(options.state_dir.join("blobs"))
+        .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
+    let saves = Saves::open(options.state_dir.join("jobs"))?;
+    checkpoints::remove_unfinished(&options.state_dir)
+        .map_err(io("cannot remove unfinished checkpoints and snapshots".into()))?;
+    let (listener, address) =
+        listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
+    let mut control = runtime::Builder::new_multi_thread();
+    let runtime = threads::runtime(control.worker_threads(1).thread_name("ps-control"), 1)
+        .map_err(io("cannot start the control runtime".into()))?;
+    let local = LocalSocket::bind();
+    let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
+    let shared = Arc::new(Shared::new(&options, blobs, saves, local_path)?);
+    let control = runtime.handle();
+    let listener = Arc::new(listener);
+    let start_threads = || start_threads(&shared, control, listener.clone(), local);
+    let (accepting, local) = shared.begin(start_threads)?;
+    runtime.spawn(every_second(shared.clone()));
+    let refused = announce_to_engine(&runtime, &options, &shared, address);
+    Ok(Handle {
+        refused: Some(refused),
+        shared,
+        address,
+        listener,
+        accepting: Some(accepting),
+        local,
+        runtime: Some(runtime),
+        _state_lock: state_lock,
+    })
 }
 
 /// Starts what serves, and what follows other shards. It all waits until [`Shared::begin`] lets it.
@@ -389,7 +384,7 @@ mod tests {
     /// One of the two processes of a shard; no engine listens.
     fn one_of_two(dir: &tempfile::TempDir) -> Handle {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        let started = Server::start(Options {
+        let started = start(Options {
             listen: ([127, 0, 0, 1], 0).into(),
             token: Token::generate(),
             state_dir: dir.path().to_owned(),

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use syncline_ps::{
     PsError,
     client::{Addresses, CancelToken, ClientOptions, ReadCondition, ShardSet},
-    server::{Options, Server},
+    server::{self, Options},
     wire::SessionKey,
 };
 use syncline_rpc::{
@@ -40,7 +40,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     port.set_nonblocking(true).unwrap();
     let engine = port.local_addr().unwrap();
-    let shard = Server::start(Options {
+    let shard = server::start(Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         token: token.clone(),
         state_dir: dir.path().into(),

@@ -6,7 +6,7 @@ use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options, run};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
-    server::{Options, Server},
+    server::{self, Options},
     wire::{Reply, Request, SessionKey},
 };
 use syncline_rpc::ShardFault;
@@ -158,7 +158,7 @@ fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() 
     let bytes = fs::read(&path).unwrap();
     for (index, count) in [(0, 1), (0, 4), (1, 2)] {
         let wrong = Options { index, count, ..options(&rig.token, rig.dir.path(), places[0], 0, 2) };
-        let error = Server::start(wrong).err().unwrap();
+        let error = server::start(wrong).err().unwrap();
         assert_eq!(error.code(), "E427");
         assert!(error.to_string().contains("a job of shard 0/2"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), bytes, "as {index} of {count}");
@@ -247,5 +247,5 @@ fn a_state_directory_that_was_removed_is_made_again_for_its_owner_alone() {
 fn one_process_has_a_state_directory() {
     let rig = Rig::start(1);
     let again = options(&rig.token, rig.dir.path(), ([127, 0, 0, 1], 0).into(), 0, 1);
-    assert_eq!(Server::start(again).err().unwrap().code(), "E421");
+    assert_eq!(server::start(again).err().unwrap().code(), "E421");
 }

@@ -126,7 +126,7 @@ mod tests {
         thread,
     };
 
-    use syncline_ps::server::{Options, Server};
+    use syncline_ps::server::{self, Options};
     use syncline_rpc::hello::{self, Role};
     use syncline_scheduler::tasks::ClassIndex;
 
@@ -196,7 +196,7 @@ mod tests {
                 advertise: None,
                 replicas: 1,
             };
-            Server::start(options).unwrap()
+            server::start(options).unwrap()
         };
         let shards = [start(0), start(1)];
         let addresses = shards.each_ref().map(|shard| shard.address().to_string());

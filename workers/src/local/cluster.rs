@@ -261,7 +261,7 @@ async fn start_shards(
     blocking(move || {
         let mut shards = Vec::new();
         for index in 0..count {
-            let started = server::Server::start(server::Options {
+            let started = server::start(server::Options {
                 listen: LOOPBACK,
                 token: token.clone(),
                 state_dir: state_dir.join(format!("shard-{index}")),

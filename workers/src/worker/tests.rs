@@ -12,7 +12,7 @@ use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
     client::{BlobClient, CancelToken, ClientOptions, ReadCondition, ShardSet},
-    server::{Handle, Options, Server},
+    server::{self, Handle, Options},
     transport::TransportChoice,
     wire::SessionKey,
 };
@@ -123,7 +123,7 @@ impl Rig {
                 advertise: None,
                 replicas: 1,
             };
-            Server::start(options).unwrap()
+            server::start(options).unwrap()
         };
         let shards: Vec<Handle> = (0..2).map(start).collect();
         for bytes in prepared.blobs.values() {

@@ -6,7 +6,7 @@ use syncline_rpc::ReplicaRole;
 use tempfile::TempDir;
 
 use crate::{
-    server::{Handle, Options, Server, Shared, rig::follow_orders},
+    server::{self, Handle, Options, Shared, rig::follow_orders},
     shard::Term,
 };
 
@@ -36,7 +36,7 @@ impl Pair {
             engine: None,
             advertise: None,
         };
-        Self { shared, primary: Server::start(options).unwrap(), dirs }
+        Self { shared, primary: server::start(options).unwrap(), dirs }
     }
 
     /// Where the primary listens.

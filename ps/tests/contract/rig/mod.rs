@@ -14,7 +14,7 @@ use std::{
 use syncline_ps::{
     client::{BlobClient, CancelToken, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
     codec::Codec,
-    server::{Handle, Options, Server},
+    server::{self, Handle, Options},
     transport::{Channel, TransportChoice},
     wire::SessionKey,
 };
@@ -76,7 +76,7 @@ impl Rig {
         let (token, dir) = (Token::generate(), tempfile::tempdir().unwrap());
         let runtime = Runtime::new().unwrap();
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let start = |index| Server::start(options(&token, dir.path(), anywhere, index, count)).unwrap();
+        let start = |index| server::start(options(&token, dir.path(), anywhere, index, count)).unwrap();
         let shards: Vec<Handle> = (0..count).map(start).collect();
         let controls = shards.iter().map(|s| control(&runtime, s.address(), &token)).collect();
         Self { shards, token, dir, runtime, controls }
@@ -95,7 +95,7 @@ impl Rig {
     pub fn start_again(&mut self, places: &[SocketAddr]) {
         let count = places.len() as u32;
         let start = |(index, place)| {
-            Server::start(options(&self.token, self.dir.path(), place, index, count)).unwrap()
+            server::start(options(&self.token, self.dir.path(), place, index, count)).unwrap()
         };
         self.shards = (0..).zip(places.iter().copied()).map(start).collect();
         self.controls =

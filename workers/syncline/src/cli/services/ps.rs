@@ -15,7 +15,7 @@ use std::{
 pub use syncline_ps::shard::ShardPosition;
 use syncline_ps::{
     PsError,
-    server::{Options, Server},
+    server::{self, Options},
 };
 use syncline_rpc::{EngineAddresses, Token, folder, is_of_every_machine};
 use tokio::{
@@ -99,7 +99,7 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         // A shell passes it on to jobs that have had it from the terminal already.
         signals.push((listen(SignalKind::hangup())?, StopRequest::SaveJobs));
     }
-    let mut handle = Server::start(Options {
+    let mut handle = server::start(Options {
         listen: args.listen,
         token,
         state_dir: args.state_dir.clone(),

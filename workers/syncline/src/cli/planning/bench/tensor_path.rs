@@ -14,7 +14,7 @@ use syncline_ps::{
     client::{BlobClient, CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet},
     codec::Codec,
     rows::RowSelection,
-    server::{Handle, Options, Server},
+    server::{self, Handle, Options},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
@@ -121,7 +121,7 @@ impl TensorPath {
         let token = Token::generate();
         let cannot = |source| CliError::Path { path: std::env::temp_dir(), source };
         let dir = tempfile::tempdir().map_err(cannot)?;
-        let server = Server::start(Options {
+        let server = server::start(Options {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             token: token.clone(),
             state_dir: dir.path().into(),
