@@ -28,7 +28,8 @@ struct Seen {
 }
 
 impl Disk {
-    pub(super) fn of(state_dir: &Path) -> Self {
+    /// Looks how the disk of this folder is.
+    pub(super) fn measure(state_dir: &Path) -> Self {
         let disk = Self { dir: state_dir.to_owned(), seen: Mutex::default() };
         disk.look();
         disk
@@ -68,12 +69,12 @@ mod tests {
     #[test]
     fn a_disk_that_takes_a_file_has_no_problem_and_one_that_does_not_says_why() {
         let dir = tempfile::tempdir().unwrap();
-        let state = Disk::of(dir.path()).state();
+        let state = Disk::measure(dir.path()).state();
         assert_eq!((state.problem, state.free_bytes.is_some()), (None, true));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of it");
         let no_folder = dir.path().join("file");
         fs::write(&no_folder, "").unwrap();
-        let problem = Disk::of(&no_folder).state().problem.unwrap();
+        let problem = Disk::measure(&no_folder).state().problem.unwrap();
         assert!(problem.starts_with("[E406] cannot create "), "{problem}");
     }
 }

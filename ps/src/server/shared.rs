@@ -85,7 +85,7 @@ impl Shared {
             saves,
             unclaimed: UnclaimedJobs::default(),
             freed: FreedMemory::default(),
-            disk: Disk::of(&options.state_dir),
+            disk: Disk::measure(&options.state_dir),
             checkpoint_files: Mutex::new(()),
             standby_files: StandbyFiles::default(),
             begun: OnceLock::new(),

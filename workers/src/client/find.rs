@@ -217,14 +217,14 @@ impl Cluster {
         let engines = var("SYNCLINE_ENGINE").map(|text| text.to_string_lossy().parse()).transpose()?;
         let token = var("SYNCLINE_TOKEN_FILE").map(PathBuf::from);
         let state = var("SYNCLINE_STATE_DIR").map(PathBuf::from);
-        Self::of(engines, token.as_deref(), state.as_deref())
+        Self::load(engines, token.as_deref(), state.as_deref())
     }
 
     /// The cluster with these engines and this token file; what is not named stands in the state directory.
     ///
     /// # Errors
     /// E511 if no engine is named and none runs here, E502 and E505 if the files cannot be read, E512 if there is no state directory.
-    pub fn of(
+    pub fn load(
         engines: Option<EngineAddresses>,
         token_path: Option<&Path>,
         state: Option<&Path>,
@@ -285,7 +285,7 @@ mod tests {
     /// The code of the error, and its cause.
     fn refusal(dir: &Path, engines: Option<&str>) -> (&'static str, String) {
         let engines = engines.map(|address| address.parse().unwrap());
-        let error = Cluster::of(engines, None, Some(dir)).unwrap_err();
+        let error = Cluster::load(engines, None, Some(dir)).unwrap_err();
         (error.code(), error.source().unwrap().to_string())
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let up = RunningCluster::path(dir.path());
         fs::write(&up, serde_json::to_vec(&running).unwrap()).unwrap();
         Token::load_or_create(&running.token_file).unwrap();
-        Cluster::of(None, None, Some(dir.path())).unwrap();
+        Cluster::load(None, None, Some(dir.path())).unwrap();
         for (open, engines, code) in [
             (dir.path(), None, "E502"),
             (&up, None, "E502"),

@@ -269,7 +269,7 @@ mod tests {
                 text.parse::<crate::Precision>().map(drop).map_err(Error::from),
                 text.parse::<syncline_ps::transport::TransportChoice>().map(drop).map_err(Error::from),
                 crate::Tensor::new([2], vec![1.0f32]).map(drop).map_err(Error::from),
-                crate::Cluster::of(None, None, Some(std::path::Path::new(text)))
+                crate::Cluster::load(None, None, Some(std::path::Path::new(text)))
                     .map(drop)
                     .map_err(Error::from),
             ];

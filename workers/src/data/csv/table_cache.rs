@@ -90,7 +90,9 @@ impl TableCache {
             let (damaged, why) = match hold(&whole).map_err(failed(&whole))? {
                 None => (None, format!("{SAMPLES}: missing")),
                 Some(samples) => match seal::open(&whole, &samples, is_checked, &mut look(table, step))? {
-                    Opened::Whole([labels, about]) => return Ok(Held { folder: whole, samples, labels, about }),
+                    Opened::Whole([labels, about]) => {
+                        return Ok(Held { folder: whole, samples, labels, about });
+                    }
                     Opened::Damaged(why) => (Some(samples), why),
                 },
             };

@@ -185,7 +185,7 @@ impl Flags {
         };
         let token_file = path(&self.token_file, "SYNCLINE_TOKEN_FILE");
         let state_dir = path(&self.state_dir, "SYNCLINE_STATE_DIR");
-        Cluster::of(engine, token_file.as_deref(), state_dir.as_deref())
+        Cluster::load(engine, token_file.as_deref(), state_dir.as_deref())
     }
 }
 

@@ -137,7 +137,7 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
     let state_dir = ["--state-dir", dir.path().to_str().unwrap()];
-    let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
+    let Cluster { engines, token } = Cluster::load(None, None, Some(dir.path())).unwrap();
     let mut graph = TaskGraph::new("wide");
     let calls = graph.map(NOBODYS, (0..WIDTH).map(|n| (n,)));
     graph.call_with(&CallOptions::new().name("last"), NOBODYS, (calls[0],));

@@ -34,7 +34,7 @@ impl RunningCluster {
         let state_dir = dir.path().to_str().unwrap();
         let mut worker = command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]);
         let worker = Killed::start(worker.stdout(Stdio::null()));
-        let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
+        let Cluster { engines, token } = Cluster::load(None, None, Some(dir.path())).unwrap();
         let client = Client::new(engines, token);
         Self { _worker: worker, up, client, runtime: Runtime::new().unwrap(), dir }
     }

@@ -32,7 +32,7 @@ impl RunningCluster {
     }
 
     fn client(&self) -> Client {
-        let Cluster { engines, token } = Cluster::of(None, None, Some(self.dir.path())).unwrap();
+        let Cluster { engines, token } = Cluster::load(None, None, Some(self.dir.path())).unwrap();
         Client::new(engines, token)
     }
 

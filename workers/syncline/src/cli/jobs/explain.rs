@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
                 if args.json { print_json(&explained) } else { print(&task_in_words(&explained)) }
             }
             (None, None) => {
-                let explained = JobExplanation::of(&source, &view).await?;
+                let explained = JobExplanation::fetch(&source, &view).await?;
                 if args.json {
                     return print_json(&explained);
                 }

@@ -42,7 +42,7 @@ pub(super) struct JobExplanation {
 }
 
 impl JobExplanation {
-    pub(super) async fn of(source: &Source, view: &JobView) -> Result<Self, Failure> {
+    pub(super) async fn fetch(source: &Source, view: &JobView) -> Result<Self, Failure> {
         let job = &view.job;
         let mut because: Vec<String> =
             describe::obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();

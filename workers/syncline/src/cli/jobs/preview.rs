@@ -154,7 +154,7 @@ fn sample_shapes(train: &TrainSpec) -> SampleShapes {
 
 impl Preview {
     /// Loads the training graph once more, to see what a step takes.
-    pub(super) fn of(
+    pub(super) fn measure(
         job: &PreparedJob,
         models: &ModelHost,
         taken: Option<&'static str>,

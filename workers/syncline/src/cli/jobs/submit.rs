@@ -219,7 +219,7 @@ async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -
         }
         there = client.check_prepared(&prepared).await?.map(|job| job.state.word());
     }
-    let preview = blocking(move || Preview::of(&prepared, &models()?, there)).await?;
+    let preview = blocking(move || Preview::measure(&prepared, &models()?, there)).await?;
     if args.json {
         print_json(&preview)?
     } else {

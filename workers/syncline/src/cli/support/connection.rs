@@ -73,12 +73,12 @@ impl clap::Args for ConnectionArgs {
 impl ConnectionArgs {
     /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
     pub(crate) fn find(&self) -> Result<Cluster, Failure> {
-        Ok(Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)
+        Ok(Cluster::load(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)
     }
 
     /// The same; `None` where nothing names a cluster, and none of `syncline up` runs here.
     pub(crate) fn find_if_any(&self) -> Result<Option<Cluster>, Failure> {
-        match Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref()) {
+        match Cluster::load(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref()) {
             Ok(cluster) => Ok(Some(cluster)),
             Err(FindError::NoCluster { .. } | FindError::NoStateDir) => Ok(None),
             Err(error) => Err(error.into()),
