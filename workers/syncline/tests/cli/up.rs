@@ -403,7 +403,10 @@ fn doctor_says_what_a_user_of_redis_lacks() {
     let allowed = doctor("syncline:*").ok();
     assert!(allowed.out.contains("ok    access"), "{allowed:#?}");
     assert!(up.redis("KEYS syncline:probe:*").contains("*0"));
-    // An engine does without INFO, and so does what is checked after it.
+    // An engine loads its scripts.
+    let refused = told("syncline:*", "+info +config|get -script");
+    assert!(refused.out.contains("[E203] redis refused `load a script`"), "{refused:#?}");
+    // It does without INFO, and so does what is checked after it.
     let blind = told("syncline:*", "").ok();
     assert!(blind.out.contains("not known: [E203] redis refused `info`"), "{blind:#?}");
     assert!(blind.out.contains("+info") && blind.out.contains("ok    access"), "{blind:#?}");

@@ -234,7 +234,10 @@ async fn access(store: &RedisStore) -> Finding {
     let tried = async {
         store.query::<String>("write", &["SET", &key, "doctor", "EX", "60"]).await?;
         let read = store.query::<Option<String>>("read", &["GET", &key]).await?;
-        store.query::<i64>("run a script", &["EVAL", "return redis.call('DEL', KEYS[1])", "1", &key]).await?;
+        // As the engine does: a user may be allowed the one command and not the other.
+        let script = ["SCRIPT", "LOAD", "return redis.call('DEL', KEYS[1])"];
+        let sha1 = store.query::<String>("load a script", &script).await?;
+        store.query::<i64>("run a script", &["EVALSHA", &sha1, "1", &key]).await?;
         Ok::<_, StoreError>(read)
     };
     match tried.await {
