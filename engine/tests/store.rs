@@ -11,6 +11,7 @@ use syncline_scheduler::{
     core::{Commit, Event, GraphChanges, Happening, SeriesChanges, StoredGraph},
     ids::{EngineEpoch, JobId},
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub fn server(dir: &Path) -> RedisServer {
     let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
@@ -764,6 +765,63 @@ async fn a_server_that_was_started_again_lets_in_who_has_its_password_from_the_f
     RedisStore::connect(from_file).await.unwrap();
     let refused = with_password.query::<String>("ping", &["PING"]).await.unwrap_err();
     assert!(matches!(refused, StoreError::LockedOut { .. }), "{refused}");
+}
+
+/// Answers all who connect to a port with these words, until told to end.
+async fn foreign_program(port: u16, words: &'static str, mut end: tokio::sync::oneshot::Receiver<()>) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (mut stream, _) = accepted.unwrap();
+                let mut asked = [0; 1024];
+                if stream.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
+                    let _ = stream.write_all(words.as_bytes()).await;
+                }
+            }
+            _ = &mut end => return,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_found_again_behind_what_answered_on_its_port_meanwhile() {
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let cases = [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there is no Redis server"),
+        // Another server, with fewer databases.
+        ("+OK\r\n-ERR DB index is out of range\r\n+OK\r\n+OK\r\n+OK\r\n", "DB index is out of range"),
+    ];
+    for (words, told) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let first = server(dir.path());
+        let (port, address) = (first.port(), format!("{}5", first.address()));
+        let address =
+            RedisAddress::from(address.as_str()).with_password_file(Some(first.password_file()));
+        let store = RedisStore::connect(address).await.unwrap();
+        tokio::task::block_in_place(|| drop(first));
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let foreign = tokio::spawn(foreign_program(port, words, ended));
+        let mut last = String::new();
+        // The first calls may find the connection closed, or nobody there.
+        for _ in 0..100 {
+            last = store.query::<String>("ping", &["PING"]).await.unwrap_err().to_string();
+            if last.contains(told) {
+                break;
+            }
+        }
+        assert!(last.contains(told), "{words}: {last}");
+        end.send(()).unwrap();
+        foreign.await.unwrap();
+        let again = tokio::task::block_in_place(|| {
+            RedisServer::start(
+                &program.path,
+                RedisOptions { port: Some(port), ..RedisOptions::new(dir.path()) },
+            )
+        });
+        let _again = again.unwrap();
+        assert_eq!(store.query::<String>("ping", &["PING"]).await.unwrap(), "PONG", "{words}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

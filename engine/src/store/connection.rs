@@ -1,8 +1,8 @@
 //! The connection to Redis that all clones of a store share.
 //!
 //! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have been lost on the
-//! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password was
-//! refused: it repeats that forever. The next one takes the password that is in the file by then.
+//! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password or database
+//! was refused, or that met another program: it repeats that forever. The next one takes the password that is in the file by then.
 
 use std::{
     error::Error,

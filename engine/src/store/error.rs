@@ -203,6 +203,9 @@ impl StoreError {
             || PASSING.into_iter().any(told);
         match error.kind() {
             _ if told("OOM") => Self::Full { op, cause },
+            _ if is_foreign(error) => {
+                Self::Unavailable { op, cause: format!("{address}: what answers there is no Redis server") }
+            }
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
@@ -214,6 +217,17 @@ impl StoreError {
 /// Whether the server wants another password, or one at all. Nothing is said of what was asked.
 pub(super) fn is_locked_out(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// Whether what answered does not speak the protocol of Redis: another program may have its port for a while, or its address.
+fn is_foreign(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Parse && error.to_string().contains("Parse error at ")
+}
+
+/// Whether no connection could be begun, for a reason that a lost connection which connects anew by itself keeps as its answer to
+/// everything that is asked from then on.
+pub(super) fn is_of_connecting(error: &RedisError) -> bool {
+    is_foreign(error) || error.to_string().contains("refused to switch database")
 }
 
 /// Whether a server that has become a replica refuses to write, on its own or in a script.

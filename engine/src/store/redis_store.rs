@@ -21,7 +21,7 @@ use super::{
     address::RedisAddress,
     batch::{CommitMode, MemoryLimit, commit_call},
     connection::SharedConnection,
-    error::{StoreError, is_locked_out, is_read_only},
+    error::{StoreError, is_locked_out, is_of_connecting, is_read_only},
     info_number::info_number,
     keys::JobKeys,
     redis_memory::RedisMemory,
@@ -187,6 +187,9 @@ impl RedisStore {
                     if is_read_only(&e) && !is_repeated && self.connection.replace(number) {
                         // The name may belong to another server by now, which writes. This may go on for hours.
                         debug!(number, "redis takes no writes; connecting anew");
+                    }
+                    if is_of_connecting(&e) && self.connection.replace(number) {
+                        debug!(number, "redis lets no connection begin; connecting anew");
                     }
                     if !has_other_password && (is_repeated || !is_passing) {
                         break;
