@@ -64,7 +64,7 @@ async fn an_engine_of_another_cluster_says_so_and_never_takes_over() {
     let client = ClientServiceClient::new(Config::default(), open.await.unwrap()).spawn();
     let told = async {
         loop {
-            let about = client.about(within(PATIENCE)).await.unwrap().unwrap();
+            let about = client.describe_engine(within(PATIENCE)).await.unwrap().unwrap();
             if about.get("store_problem").is_some_and(|problem| problem.contains("[E587]")) {
                 return about;
             }

@@ -154,7 +154,7 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
         &cluster.token,
     );
     let old = ClientServiceClient::new(tarpc::client::Config::default(), open.await.unwrap()).spawn();
-    old.about(within(PATIENCE)).await.unwrap().unwrap();
+    old.describe_engine(within(PATIENCE)).await.unwrap().unwrap();
     let engine = cluster.engine.as_ref().unwrap();
     engine.signal("STOP");
     let call = NewTask { class: ClassIndex(0), args: Vec::new(), after: Vec::new(), name: None };

@@ -95,7 +95,7 @@ pub trait ClientService {
     /// remove them.
     async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
     /// Has a checkpoint made of what a training has learned so far; its number. E638 if none can be made.
-    async fn keep_checkpoint(job: JobId) -> Result<u64, EngineFault>;
+    async fn take_checkpoint(job: JobId) -> Result<u64, EngineFault>;
     /// Whether that one is complete, or a later one; E638 if it does not come.
     async fn has_checkpoint(job: JobId, number: u64) -> Result<bool, EngineFault>;
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
@@ -132,7 +132,7 @@ pub trait ClientService {
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
     /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`, `shard_problem`, `standby_problem`,
     /// `disk_problem`, `workers` and `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
-    async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
+    async fn describe_engine() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.
     async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;
 }

@@ -331,13 +331,13 @@ pub trait Shard {
     /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as it is.
     async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;
     /// Leases a barrier, or amends its roster. One that is closed already stays closed.
-    async fn barrier(epoch: EngineEpoch, run: RunId, order: BarrierOrder) -> Result<(), ShardFault>;
+    async fn order_barrier(epoch: EngineEpoch, run: RunId, order: BarrierOrder) -> Result<(), ShardFault>;
     /// Says whose clocks count from now on. A revision that is known, or was replaced, changes nothing.
-    async fn clocks(epoch: EngineEpoch, run: RunId, roster: ClockRoster) -> Result<(), ShardFault>;
+    async fn set_clock_roster(epoch: EngineEpoch, run: RunId, roster: ClockRoster) -> Result<(), ShardFault>;
     /// Refuses the incarnation's bytes from now on and says how far it came.
     async fn seal(epoch: EngineEpoch, run: RunId, worker: Incarnation) -> Result<PushProgress, ShardFault>;
     /// Barriers closed beyond the first `seen`; waits up to `wait_ms` for one.
-    async fn closed(
+    async fn await_closed(
         epoch: EngineEpoch,
         run: RunId,
         seen: u64,
@@ -359,7 +359,7 @@ pub trait Shard {
     async fn share_checkpoint(run: RunId, number: u64) -> Result<String, ShardFault>;
     /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers and limit everything
     /// goes, and no more are written. The job need not be open here.
-    async fn keep_checkpoints(
+    async fn retain_checkpoints(
         epoch: EngineEpoch,
         run: RunId,
         numbers: Vec<u64>,
@@ -367,9 +367,9 @@ pub trait Shard {
     ) -> Result<(), ShardFault>;
     /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each change that the engine hears of; what
     /// comes late changes nothing.
-    async fn moved(epoch: EngineEpoch, revision: u64, shards: Vec<String>) -> Result<(), ShardFault>;
+    async fn set_addresses(epoch: EngineEpoch, revision: u64, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.
-    async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
+    async fn list_jobs(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of this process.

@@ -118,7 +118,7 @@ impl ShardControl {
             let asked_us = control.clock.now_us();
             let held = control
                 .shards
-                .call(shard, |c| async move { c.held(within(CALL_TIMEOUT), control.epoch).await })
+                .call(shard, |c| async move { c.list_jobs(within(CALL_TIMEOUT), control.epoch).await })
                 .await;
             match held {
                 Ok(held) => control.queue.tell(Input::ShardHolds { shard, asked_us, held }),
@@ -143,7 +143,7 @@ impl ShardControl {
                     let (epoch, within) = (control.epoch, within(CALL_TIMEOUT));
                     async move {
                         match addresses {
-                            Some(addresses) => c.moved(within, epoch, revision, addresses).await,
+                            Some(addresses) => c.set_addresses(within, epoch, revision, addresses).await,
                             None => Ok(Ok(())),
                         }
                     }
@@ -176,7 +176,7 @@ mod tests {
     ) -> impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static {
         move |request| match request {
             ShardRequest::Attach { .. } => ShardResponse::Attach(Ok(state.clone())),
-            _ => ShardResponse::Closed(Err(ShardFault::Closed { job: run().job })),
+            _ => ShardResponse::AwaitClosed(Err(ShardFault::Closed { job: run().job })),
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
     async fn a_shard_that_comes_back_says_what_it_holds_over_whatever_connection() {
         let held = vec![HeldJob { run: run(), closed: false }];
         // The first two connections are lost before the answer.
-        let (control, mut inbox) = control_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
+        let (control, mut inbox) = control_with(2, move |_| ShardResponse::ListJobs(Ok(held.clone()))).await;
         control.query_held_jobs(ShardIndex(0));
         // Before what it says itself.
         let served = inbox.input().await;
@@ -231,7 +231,10 @@ mod tests {
     #[tokio::test]
     async fn a_shard_that_knows_a_newer_engine_deposes_this_one() {
         let fenced = |_| {
-            ShardResponse::Held(Err(ShardFault::Fenced { given: EngineEpoch(3), highest: EngineEpoch(4) }))
+            ShardResponse::ListJobs(Err(ShardFault::Fenced {
+                given: EngineEpoch(3),
+                highest: EngineEpoch(4),
+            }))
         };
         let (control, mut inbox) = control_with(0, fenced).await;
         control.query_held_jobs(ShardIndex(0));

@@ -88,7 +88,7 @@ impl ShardControl {
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order; where there will be no
     /// further one, as soon as it is there, as long as this engine leads.
-    pub(super) fn keep_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
+    pub(super) fn retain_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
         let is_last = through == u64::MAX;
         for shard in self.shards.indices() {
             let (control, run, numbers) = (self.clone(), run.clone(), numbers.clone());
@@ -99,7 +99,7 @@ impl ShardControl {
                     async move {
                         // It waits there for what is being written.
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.keep_checkpoints(context, control.epoch, run, numbers, through).await
+                        c.retain_checkpoints(context, control.epoch, run, numbers, through).await
                     }
                 };
                 if is_last {
@@ -211,13 +211,13 @@ mod tests {
     async fn a_shard_that_was_away_removes_the_checkpoints_of_a_job_that_is_gone_when_it_comes() {
         let (ordered, mut orders) = tokio::sync::mpsc::unbounded_channel();
         let (control, _inbox) = shard_control();
-        control.keep_checkpoints(&run(), Vec::new(), u64::MAX);
+        control.retain_checkpoints(&run(), Vec::new(), u64::MAX);
         let answer = move |request| {
-            let ShardRequest::KeepCheckpoints { run, numbers, through, .. } = request else {
+            let ShardRequest::RetainCheckpoints { run, numbers, through, .. } = request else {
                 panic!("another order: {request:?}")
             };
             ordered.send((run, numbers, through)).unwrap();
-            ShardResponse::KeepCheckpoints(Ok(()))
+            ShardResponse::RetainCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
         control.shards.announce(start(2, answer).await, EPOCH, &Noted).await;

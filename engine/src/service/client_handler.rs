@@ -206,7 +206,7 @@ impl ClientService for ClientHandler {
         collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
-    async fn keep_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {
+    async fn take_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {
         let id = job.clone();
         let number = move |core: &Core| core.job(&id).map(Job::number_of_checkpoint_now);
         let number = self.context.query(number).await?;
@@ -366,7 +366,7 @@ impl ClientService for ClientHandler {
         Ok(self.context.read_training(&job, "iterations and barriers").await?.explain_kept(now_us))
     }
 
-    async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
+    async fn describe_engine(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
         let mut about = (*self.context.about).clone();
         let lead = match self.context.active.borrow().clone() {
             Ok(lead) => lead,

@@ -28,7 +28,7 @@ impl Lead {
                 self.control.write_checkpoint(&run, number);
             }
             Effect::KeepCheckpoints { run, numbers, through } => {
-                self.control.keep_checkpoints(&run, numbers, through);
+                self.control.retain_checkpoints(&run, numbers, through);
             }
             Effect::Attach { run, shard, floor } => self.control.recheck_shard(run, shard, floor),
             Effect::OrderBarrier { run, order } => self.control.order_barrier(&run, order),

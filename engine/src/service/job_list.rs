@@ -353,7 +353,7 @@ mod tests {
     async fn which_standby_was_let_go_is_noted_again_where_redis_has_lost_it() {
         let mut rig = rig().await;
         rig.turn([submission("digits")]).await;
-        let hello = start(0, |_| ShardResponse::Held(Ok(Vec::new()))).await;
+        let hello = start(0, |_| ShardResponse::ListJobs(Ok(Vec::new()))).await;
         let role = Some(ReplicaRole::Primary { term: 7 });
         let alone = ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..hello };
         let shards = rig.decisions.lead.shards.clone();

@@ -289,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_waits_behind_none_of_the_questions_that_a_thousand_jobs_keep_open() {
-        let held = |_| ShardResponse::Held(Ok(Vec::new()));
+        let held = |_| ShardResponse::ListJobs(Ok(Vec::new()));
         let (control, _inbox) = fake_shard::control_with(0, held).await;
         let (asked, asked_by) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         for _ in 0..1_001 {
@@ -305,7 +305,7 @@ mod tests {
             });
         }
         asked_by.notified().await;
-        let held = |c: ShardClient| async move { c.held(within(Duration::from_secs(60)), EPOCH).await };
+        let held = |c: ShardClient| async move { c.list_jobs(within(Duration::from_secs(60)), EPOCH).await };
         let held = timeout(Duration::from_secs(30), control.shards.call(ShardIndex(0), held)).await;
         assert_eq!(held.expect("it waits for no question to end"), Ok(Vec::new()));
     }

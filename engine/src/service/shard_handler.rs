@@ -96,7 +96,7 @@ mod tests {
 
     /// A primary that was followed under term 8, which it has lost.
     async fn alone() -> ShardHello {
-        let hello = start(0, |_| ShardResponse::Held(Ok(Vec::new()))).await;
+        let hello = start(0, |_| ShardResponse::ListJobs(Ok(Vec::new()))).await;
         let role = Some(ReplicaRole::Primary { term: 7 });
         ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..hello }
     }
@@ -152,7 +152,7 @@ mod tests {
                 asked.fetch_add(1, Ordering::Relaxed);
                 ShardResponse::Promote(Ok(1))
             }
-            _ => ShardResponse::Held(Ok(Vec::new())),
+            _ => ShardResponse::ListJobs(Ok(Vec::new())),
         };
         let of_two = |hello: ShardHello, role| ShardHello { replicas: 2, jobs: 1, role: Some(role), ..hello };
         let primary = start(0, serves.clone()).await;

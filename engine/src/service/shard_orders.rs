@@ -131,7 +131,8 @@ impl ShardControl {
                     .poll(shard, |c| {
                         let run = run.clone();
                         async move {
-                            c.closed(within(CALL_TIMEOUT), control.epoch, run, seen, CLOSED_WAIT_MS).await
+                            c.await_closed(within(CALL_TIMEOUT), control.epoch, run, seen, CLOSED_WAIT_MS)
+                                .await
                         }
                     })
                     .await;
@@ -159,7 +160,7 @@ impl ShardControl {
         let epoch = self.epoch;
         let close = move |c: ShardClient, run| {
             let order = order.clone();
-            async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
+            async move { c.order_barrier(within(CALL_TIMEOUT), epoch, run, order).await }
         };
         self.order_all_shards(run, close, Self::note_refusal);
     }
@@ -168,7 +169,7 @@ impl ShardControl {
         let epoch = self.epoch;
         let send = move |c: ShardClient, run| {
             let roster = roster.clone();
-            async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
+            async move { c.set_clock_roster(within(CALL_TIMEOUT), epoch, run, roster).await }
         };
         self.order_all_shards(run, send, Self::note_refusal);
     }
@@ -282,7 +283,7 @@ mod tests {
                 closed_ago_us: 0,
                 pushes,
             };
-            ShardResponse::Closed(match told.swap(true, Ordering::Relaxed) {
+            ShardResponse::AwaitClosed(match told.swap(true, Ordering::Relaxed) {
                 false => Ok(vec![barrier(4, 10), barrier(5, 12)]),
                 true => Err(ShardFault::UnknownJob { job: run().job }),
             })
@@ -314,7 +315,7 @@ mod tests {
                 0 | 1 => Err(ShardFault::Io { what: "read".into(), cause: "stale file handle".into() }),
                 _ => Ok(ShardState { generation: Generation(1), progress: Default::default(), pushes: 0 }),
             }),
-            _ => ShardResponse::Closed(Ok(Vec::new())),
+            _ => ShardResponse::AwaitClosed(Ok(Vec::new())),
         };
         let (control, mut inbox) = control_with(0, open).await;
         let spec = training();
@@ -356,7 +357,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_that_a_shard_refuses_fails_the_job_with_the_shards_code() {
-        let refuse = |_| ShardResponse::Clocks(Err(ShardFault::Invalid { what: "no such roster".into() }));
+        let refuse =
+            |_| ShardResponse::SetClockRoster(Err(ShardFault::Invalid { what: "no such roster".into() }));
         let (control, mut inbox) = control_with(0, refuse).await;
         control.send_clock_roster(&run(), ClockRoster::default());
         let failed = inbox.input().await;

@@ -185,7 +185,7 @@ impl ShardDirectory {
         let Some(client) = self.lock().primary(index).map(|primary| primary.client.orders.clone()) else {
             return false;
         };
-        let answers = client.call(|c| async move { c.held(within(PING_TIMEOUT), epoch).await });
+        let answers = client.call(|c| async move { c.list_jobs(within(PING_TIMEOUT), epoch).await });
         timeout(PING_TIMEOUT, answers).await.is_ok_and(|answer| answer.is_ok())
     }
 
@@ -389,7 +389,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_process_gets_a_place_only_once_the_first_does_not_answer() {
-        let held = |_| ShardResponse::Held(Ok(Vec::new()));
+        let held = |_| ShardResponse::ListJobs(Ok(Vec::new()));
         let (first, second) = (start(0, held).await, start(0, held).await);
         let gone = ShardHello { address: "127.0.0.1:1".into(), ..first.clone() };
         let directory = ShardDirectory::new(1, token());

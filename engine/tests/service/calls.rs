@@ -71,7 +71,7 @@ async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
         )
         .await
     });
-    assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
+    assert_eq!(client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
     worker.leave(within(TEST_TIMEOUT), me, Vec::new()).await.unwrap().unwrap();
     let answer = timeout(Duration::from_secs(15), polling).await.unwrap().unwrap().unwrap();
     assert_eq!(answer, Err(EngineFault::Dropped));
@@ -90,7 +90,7 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     assert_eq!(client.shards(within(TEST_TIMEOUT)).await.unwrap(), Err(missing.clone()));
     let job: JobId = "digits".parse().unwrap();
     assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
-    let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
     assert!(about["shard_problem"].contains("parameter shard s1 is not there"), "{}", about["shard_problem"]);
 }
@@ -126,7 +126,7 @@ async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
     rig.announce(alone).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
     client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
-    let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert!(about["standby_problem"].contains("has no standby to take over"), "{about:?}");
     assert_eq!(about["shard_problem"], "", "{about:?}");
     let record = client.job(within(TEST_TIMEOUT), job.into()).await.unwrap().unwrap();
@@ -150,7 +150,7 @@ async fn a_shard_whose_disk_is_nearly_full_or_takes_no_file_is_named() {
     ] {
         let disk = DiskState { free_bytes, free_inodes, problem: problem.map(str::to_owned) };
         rig.announce(ShardHello { disk: disk.clone(), ..shard.clone() }).await.unwrap();
-        let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
         let of_shard = format!("the disk of parameter shard s0 at {} {told}", shard.address);
         assert_eq!(about["disk_problem"], if told.is_empty() { "" } else { &of_shard }, "{disk:?}");
     }
@@ -374,7 +374,7 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     };
     signal("-STOP");
     let cause = until(async || {
-        let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
         about.get("store_problem").filter(|cause| !cause.is_empty()).cloned()
     });
     let cause = cause.await;

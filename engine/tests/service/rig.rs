@@ -133,8 +133,8 @@ fn answer(request: ShardRequest, missing: &str) -> ShardResponse {
         ShardRequest::HasBlobs { digests } => {
             ShardResponse::HasBlobs(digests.iter().map(|digest| digest != missing).collect())
         }
-        ShardRequest::Held { .. } => ShardResponse::Held(Ok(Vec::new())),
-        ShardRequest::Moved { .. } => ShardResponse::Moved(Ok(())),
+        ShardRequest::ListJobs { .. } => ShardResponse::ListJobs(Ok(Vec::new())),
+        ShardRequest::SetAddresses { .. } => ShardResponse::SetAddresses(Ok(())),
         ShardRequest::Close { .. } => ShardResponse::Close(Ok(())),
         // The number of blobs that it is to keep, so that a test sees it.
         ShardRequest::Collect { keep, older_than_s, .. } => {

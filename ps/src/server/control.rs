@@ -166,7 +166,7 @@ impl Shard for Control {
         .await
     }
 
-    async fn barrier(
+    async fn order_barrier(
         self,
         _: Context,
         epoch: EngineEpoch,
@@ -176,7 +176,7 @@ impl Shard for Control {
         self.order_job(epoch, run, move |_, shard| shard.add_barrier(epoch, order)).await
     }
 
-    async fn clocks(
+    async fn set_clock_roster(
         self,
         _: Context,
         epoch: EngineEpoch,
@@ -196,7 +196,7 @@ impl Shard for Control {
         self.order_job(epoch, run, move |_, shard| shard.seal(epoch, worker)).await
     }
 
-    async fn closed(
+    async fn await_closed(
         self,
         _: Context,
         epoch: EngineEpoch,
@@ -289,7 +289,7 @@ impl Shard for Control {
         self.blocking(move |s| checkpoints::share(s, &run, number)).await
     }
 
-    async fn keep_checkpoints(
+    async fn retain_checkpoints(
         self,
         _: Context,
         epoch: EngineEpoch,
@@ -308,7 +308,7 @@ impl Shard for Control {
         .await
     }
 
-    async fn moved(
+    async fn set_addresses(
         self,
         _: Context,
         epoch: EngineEpoch,
@@ -319,7 +319,7 @@ impl Shard for Control {
         self.shared.jobs.set_addresses(epoch, revision, &shards)
     }
 
-    async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
+    async fn list_jobs(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.while_serving().await;
         self.shared.jobs.held(epoch)
     }

@@ -45,8 +45,9 @@ impl Client {
         let stands_by = |about: &BTreeMap<String, String>| {
             about.contains_key("idle").then(|| about.get("leader").cloned().unwrap_or_default())
         };
-        let about =
-            self.once_judged(|c| async move { c.about(within(CALL_TIMEOUT)).await }, stands_by).await?;
+        let about = self
+            .once_judged(|c| async move { c.describe_engine(within(CALL_TIMEOUT)).await }, stands_by)
+            .await?;
         Ok(EngineStatus::read(&about)?)
     }
 

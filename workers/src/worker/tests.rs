@@ -195,7 +195,7 @@ impl Rig {
                 learning_rate: 0.0,
                 pin: false,
             };
-            let call = control.barrier(context::current(), EPOCH, self.run.clone(), order);
+            let call = control.order_barrier(context::current(), EPOCH, self.run.clone(), order);
             self.runtime.block_on(call).unwrap().unwrap();
         }
     }

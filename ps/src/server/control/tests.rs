@@ -124,7 +124,7 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
         runtime.block_on(order)
     };
     let is_closed = || {
-        let held = runtime.block_on(control().held(tarpc::context::current(), EngineEpoch(1)));
+        let held = runtime.block_on(control().list_jobs(tarpc::context::current(), EngineEpoch(1)));
         held.unwrap()[0].closed
     };
     let is_told = || matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Entries(_));
@@ -159,7 +159,7 @@ fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
         let discard = control.clone().discard(tarpc::context::current(), EngineEpoch(1), run.clone());
         runtime.block_on(discard).unwrap();
         assert!(!path.exists());
-        runtime.block_on(control.held(tarpc::context::current(), EngineEpoch(1))).unwrap()
+        runtime.block_on(control.list_jobs(tarpc::context::current(), EngineEpoch(1))).unwrap()
     };
     let (served, job) = serving(dir.path());
     let closed = HeldJob { run: job.run().clone(), closed: true };

@@ -215,7 +215,7 @@ impl Rig {
     }
 
     pub fn give(&self, shard: usize, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
-        let call = self.controls[shard].barrier(context::current(), epoch, run(FIRST), order);
+        let call = self.controls[shard].order_barrier(context::current(), epoch, run(FIRST), order);
         self.runtime.block_on(call).unwrap()
     }
 
@@ -228,7 +228,7 @@ impl Rig {
 
     pub fn clocks_on(&self, shard: usize, revision: u64, base: &[(u64, u64)]) -> Result<(), ShardFault> {
         let order = ClockRoster { revision, base: named(base) };
-        let call = self.controls[shard].clocks(context::current(), EPOCH, run(FIRST), order);
+        let call = self.controls[shard].set_clock_roster(context::current(), EPOCH, run(FIRST), order);
         self.runtime.block_on(call).unwrap()
     }
 
@@ -246,7 +246,7 @@ impl Rig {
     }
 
     pub fn closed(&self, shard: usize, seen: u64, wait_ms: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
-        let call = self.controls[shard].closed(context::current(), EPOCH, run(FIRST), seen, wait_ms);
+        let call = self.controls[shard].await_closed(context::current(), EPOCH, run(FIRST), seen, wait_ms);
         self.runtime.block_on(call).unwrap()
     }
 
@@ -275,7 +275,7 @@ impl Rig {
 
     pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
         let (context, numbers) = (context::current(), numbers.to_vec());
-        let call = self.controls[shard].keep_checkpoints(context, EPOCH, run(FIRST), numbers, through);
+        let call = self.controls[shard].retain_checkpoints(context, EPOCH, run(FIRST), numbers, through);
         self.runtime.block_on(call).unwrap()
     }
 
