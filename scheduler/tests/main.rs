@@ -2,6 +2,7 @@
 //! all of it runs beside each other and is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::type_complexity, reason = "tables of tests are tuples in slices")]
 
 mod abandoned;
 mod attempt_events;

@@ -29,6 +29,8 @@
 //! | `correct_topk`, `perplexity`, `log_perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
+#![cfg_attr(test, allow(clippy::type_complexity, reason = "tables of tests are tuples in slices"))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -2,6 +2,7 @@
 //! each other and it is linked once; `hostile` is another one, because what it feeds may end its process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::type_complexity, reason = "tables of tests are tuples in slices")]
 
 #[path = "support/broadcasts.rs"]
 mod broadcasts;

@@ -12,6 +12,8 @@
 //! [`infer_types`] and its neighbors tell the types of all values. The shape rules of the operators are those of an ONNX
 //! implementation behind the trait [`Compiler`]; this crate has none of its own.
 
+#![cfg_attr(test, allow(clippy::type_complexity, reason = "tables of tests are tuples in slices"))]
+
 mod attributes;
 mod builder;
 mod compiler;
