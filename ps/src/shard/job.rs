@@ -29,7 +29,6 @@ use super::{
     settings::{JobSettings, chunk_sizes, trained_in},
     standby_copy::CatchUp,
     standby_log::StandbyLog,
-    standby_op::StandbyOp,
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
@@ -270,7 +269,9 @@ impl JobShard {
 
     /// Ends this value here. A standby keeps its copy.
     pub(super) fn give_up(&self) {
-        self.end(JobEnd::Closed);
+        lock(&self.state).ended = Some(JobEnd::Closed);
+        self.standby_log.end();
+        self.notify();
     }
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
@@ -282,11 +283,8 @@ impl JobShard {
     /// refuses this one, and is lost to nobody by that.
     fn end_with_standby(&self, end: JobEnd) {
         lock(&self.state).ended = Some(end);
-        // Waits for no room in the record: nobody may be left who makes some.
-        let changing = self.standby_log.enter_at_once();
-        self.standby_log.record(|| StandbyOp::Close.entry());
-        drop(changing);
-        self.tell_end();
+        self.standby_log.close();
+        self.notify();
     }
 
     /// Whether nobody changes it any more here: it was closed or replaced, or is frozen.
@@ -299,16 +297,6 @@ impl JobShard {
         lock(&self.state).ended.is_some_and(|end| end != JobEnd::Frozen)
     }
 
-    fn end(&self, end: JobEnd) {
-        lock(&self.state).ended = Some(end);
-        self.tell_end();
-    }
-
-    /// Wakes whoever waits for something of it, which has ended.
-    fn tell_end(&self) {
-        self.standby_log.end();
-        self.notify();
-    }
 
     pub(crate) fn notify(&self) {
         self.events.notify();
@@ -329,6 +317,12 @@ impl JobShard {
             Some(end) => Err(end.fault(&self.run)),
             None => Ok(state),
         }
+    }
+
+    /// A fault if the job has ended, as far as that can be said without a wait for who closes a barrier.
+    pub(super) fn check_running(&self) -> Result<(), ShardFault> {
+        let ended = self.state.try_lock().ok().and_then(|state| state.ended);
+        ended.map_or(Ok(()), |end| Err(end.fault(&self.run)))
     }
 
     fn known_filter(&self, worker: Incarnation) -> Option<Arc<Mutex<PushFilter>>> {

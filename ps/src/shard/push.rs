@@ -147,6 +147,8 @@ impl JobShard {
             return Err(ShardFault::Invalid { what });
         }
         let _changing = self.standby_log.enter();
+        // A push may go on for long, and its caller may be gone.
+        self.check_running()?;
         let filter = self.filter_to_push(worker, seq, header.covers, index)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;

@@ -100,6 +100,7 @@ impl JobShard {
     ) -> Result<(), ShardFault> {
         let index = self.chunk_of(pieces, pushed)?;
         let _changing = self.standby_log.enter();
+        self.check_running()?;
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;

@@ -79,7 +79,7 @@ impl StandbyLog {
 
     /// Whether what changes may have to be recorded. While the caller is in, as of [`StandbyLog::enter`], nobody begins to follow.
     pub(super) fn may_record(&self) -> bool {
-        self.active.load(Ordering::Acquire) && self.lock().follows()
+        self.active.load(Ordering::Acquire) && self.lock().takes_changes()
     }
 
     /// Records a change that has just been made, under the lock that it was made under.
@@ -88,7 +88,7 @@ impl StandbyLog {
             return;
         }
         let mut record = self.lock();
-        if !record.follows() {
+        if !record.takes_changes() {
             return;
         }
         record.push(entry());
@@ -103,7 +103,7 @@ impl StandbyLog {
             return;
         }
         let mut record = self.lock();
-        if !record.follows() {
+        if !record.takes_changes() {
             return;
         }
         let will_be_copied = record.is_copying() && index >= record.copied_chunks;
@@ -241,7 +241,7 @@ impl StandbyLog {
     /// it is told so behind everything that was recorded before, and may take over from there. Whether it came to that.
     pub(super) fn set_in_step(&self, term: Term) -> bool {
         let mut record = self.lock();
-        if record.standby != Standby::Copying(term) {
+        if record.standby != Standby::Copying(term) || record.over {
             return false;
         }
         record.room = record.room.min(record.queued_bytes).max(MAX_QUEUED_BYTES);
@@ -322,8 +322,26 @@ impl StandbyLog {
 
     /// The job is over here, or may have moved: whoever waits must not tell anybody.
     pub(super) fn end(&self) {
-        self.lock().over = true;
+        self.end_behind(|_| ());
+    }
+
+    /// The job is over here and at the standby, which is told so last of all: a push may still be under way.
+    pub(super) fn close(&self) {
+        // Waits for no room in the record: nobody may be left who makes some.
+        let _changing = self.enter_at_once();
+        self.end_behind(|record| {
+            if record.follows() {
+                record.push(StandbyOp::Close.entry());
+            }
+        });
+    }
+
+    fn end_behind(&self, last: impl FnOnce(&mut Record)) {
+        let mut record = self.lock();
+        last(&mut record);
+        record.over = true;
         self.active.store(true, Ordering::Release);
+        drop(record);
         self.moved.notify_all();
     }
 }

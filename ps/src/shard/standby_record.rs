@@ -94,6 +94,11 @@ impl Record {
         matches!(self.standby, Standby::Copying(_) | Standby::InStep(_))
     }
 
+    /// Whether a standby is to be told of what changes now: behind the end it follows nothing, and has hung up.
+    pub(super) fn takes_changes(&self) -> bool {
+        self.follows() && !self.over
+    }
+
     /// Whether the next change must wait.
     pub(super) fn is_full(&self) -> bool {
         self.follows() && self.queued_bytes >= self.room

@@ -3,9 +3,13 @@
 use std::{io, sync::mpsc, thread, time::Duration};
 
 use syncline_rpc::ShardFault;
+use syncline_scheduler::{ids::Incarnation, sync::PushMode};
 
-use super::rig::{Step, TERM, copied, fill_queue, followed, job, take};
-use crate::shard::{Batch, JobShard, StandbyOp};
+use super::rig::{Step, TERM, copied, fill_queue, followed, header, job, job_with_table, push_on, take};
+use crate::{
+    rows::Piece,
+    shard::{Batch, JobShard, PushedChunk, StandbyOp},
+};
 
 /// Whether `confirm` waits until `release` is called, and what it says then.
 fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
@@ -135,4 +139,46 @@ fn a_job_ends_although_there_is_no_room_for_more_changes() {
         entries.extend(some);
     }
     assert_eq!(entries.last().map(|entry| &entry.op), Some(&StandbyOp::Close));
+}
+
+#[test]
+fn nothing_follows_the_end_of_a_job_to_its_standby() {
+    let entries = |job: &JobShard| match job.next_for_standby(TERM, Duration::ZERO) {
+        Batch::Entries(entries) => entries.into_iter().map(|entry| entry.op).collect(),
+        Batch::Idle | Batch::Over => Vec::new(),
+    };
+    // It ends before its standby has all of it.
+    let young = job();
+    copied(&young, || ());
+    young.close();
+    assert!(!young.set_standby_in_step(TERM), "it was told that the job is over, and hangs up");
+    assert_eq!(entries(&young), [StandbyOp::Close]);
+    let job = followed();
+    push_on(&job, 1);
+    job.close();
+    job.record(StandbyOp::KeepCheckpoints { numbers: Vec::new(), through: 1 });
+    let told = entries(&job);
+    assert!(matches!(told[..], [StandbyOp::Chunk { .. }, StandbyOp::Close]), "{told:?}");
+    assert!(matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Over));
+}
+
+#[test]
+fn a_push_that_is_under_way_when_its_job_ends_is_refused_at_its_next_chunk() {
+    let (worker, header) = (Incarnation(1), header(PushMode::Apply));
+    let dense = job();
+    let push = |index| {
+        let chunk = PushedChunk { worker, seq: 1, index, header: &header, share: None };
+        dense.apply(chunk, &vec![1.0; dense.elements_of_chunk(index).unwrap()])
+    };
+    push(0).unwrap();
+    dense.close();
+    assert!(matches!(push(1), Err(ShardFault::Closed { .. })));
+    let sparse = job_with_table();
+    let push_row = |chunk| {
+        let piece = Piece { chunk, start: 0, len: 1 };
+        sparse.apply_rows(worker, 1, &header, &[piece], &[1.0])
+    };
+    push_row(0).unwrap();
+    sparse.close();
+    assert!(matches!(push_row(1), Err(ShardFault::Closed { .. })));
 }
