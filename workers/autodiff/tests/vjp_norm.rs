@@ -542,6 +542,18 @@ fn an_einsum_repeats_axes_of_size_1_of_any_operand_whatever_reads_it() {
     }
 }
 
+#[test]
+fn an_einsum_has_gradients_of_operands_that_are_left_with_no_axis_of_more_than_1() {
+    let einsum = |equation| Case::new("Einsum").attr(attr_string("equation", equation)).open(&[1, 1]);
+    let shifted = |graph: &mut GraphBuilder, y: String| {
+        let bias = graph.weight("bias", &[1], &[0.3]);
+        let shifted = graph.op("Add", &[&y, &bias], &[]);
+        graph.op("Tanh", &[&shifted], &[])
+    };
+    einsum("bmk,bkm,m->bk").param(&[1, 4, 2]).param(&[1]).check_with("a learned scale", shifted);
+    einsum("bim,bi,bi->bm").param(&[1, 1]).param(&[1, 2]).check_with("a scale between two", shifted);
+}
+
 /// What a mask says of pairs that do not count.
 #[derive(Debug, Clone, Copy)]
 enum Excluded {

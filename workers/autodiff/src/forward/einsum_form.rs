@@ -1,8 +1,9 @@
 //! Einsums in the form that ONNX Runtime computes of empty tensors, and of which it infers the right shape.
 //!
 //! Operands have their axes in the order in which the equation names them first, see [`axes_in_order`]. And where one has size 1 along a
-//! letter and another has more, it has no such axis: the size of the result is inferred of whoever names a letter first. An ellipsis of
-//! which two unknown sizes may differ stays one: which of them is 1 shows only when it runs.
+//! letter and another has more, it has no such axis: the size of the result is inferred of whoever names a letter first. An operand that
+//! is left without axes is multiplied into another one, as not every runtime reads an empty term. An ellipsis of which two unknown sizes
+//! may differ stays one: which of them is 1 shows only when it runs.
 
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, Types, attr_string};
@@ -17,7 +18,8 @@ pub(super) fn write_einsums(graph: &mut GraphProto, types: &Types) -> bool {
     }
     *graph = Emitter::write_out(std::mem::take(graph), |e, node| {
         let EinsumForm { equation, operands } = EinsumForm::of(node, types)?;
-        let input = node.input.iter().zip(operands).map(|(value, operand)| {
+        let (mut input, mut scalars) = (Vec::new(), Vec::new());
+        for (value, operand) in node.input.iter().zip(operands) {
             let squeezed = match operand.squeezed.is_empty() {
                 true => value.clone(),
                 false => {
@@ -25,9 +27,16 @@ pub(super) fn write_einsums(graph: &mut GraphProto, types: &Types) -> bool {
                     e.op("Squeeze", &[value, &axes], &[])
                 }
             };
-            transposed(e, &squeezed, &operand.order)
-        });
-        let input = input.collect();
+            if operand.order.is_empty() {
+                scalars.push(squeezed);
+            } else {
+                input.push(transposed(e, &squeezed, &operand.order));
+            }
+        }
+        for scalar in &scalars {
+            let first = input.first_mut()?;
+            *first = e.op("Mul", &[first, scalar], &[]);
+        }
         Some(NodeProto { input, attribute: vec![attr_string("equation", &equation)], ..node.clone() })
     });
     true
@@ -35,6 +44,7 @@ pub(super) fn write_einsums(graph: &mut GraphProto, types: &Types) -> bool {
 
 /// The form that a node is to have and has not.
 struct EinsumForm {
+    /// Of the operands that have axes; there is one.
     equation: String,
     operands: Vec<OperandForm>,
 }
@@ -89,10 +99,7 @@ impl EinsumForm {
         let written =
             slices.iter().zip(&orders).map(|(term, order)| written(&reordered(term, order), &ellipsis));
         let written: Vec<String> = written.collect::<Option<_>>()?;
-        // Not every runtime reads an empty term.
-        if written.iter().any(String::is_empty) {
-            return None;
-        }
+        let written: Vec<String> = written.into_iter().filter(|term| !term.is_empty()).collect();
         let equation = format!("{}->{}", written.join(","), self::written(&result, &ellipsis)?);
         let operands = squeezed.into_iter().zip(orders);
         let operands = operands.map(|(squeezed, order)| OperandForm { squeezed, order }).collect();
@@ -150,7 +157,13 @@ mod tests {
             ("...d,...d",          &[&[N, N], &[N, N]],          None),
             // The second has one more than the first, which would come behind those of both.
             ("...d,...d->...",     &[&[N, N], &[N, N, N]],       None),
-            ("b,bc->c",            &[&[Dim::Fixed(1)], &[N, N]], None),
+            // What has no axes is multiplied into the first of the others.
+            ("b,bc->c",            &[&[Dim::Fixed(1)], &[N, N]], Some("bc->c [0] [] [] [0, 1]")),
+            (",b->b",              &[&[], &[N]],                 None),
+            ("bmk,bkm,m->bk",      &[&f(&[3, 1, 1]), &f(&[1, 4, 2]), &f(&[1])],
+                                                                 Some("b,km->bk [1, 2] [0] [0] [0, 1] [0] []")),
+            ("bim,bi,bi->bm",      &[&f(&[3, 1, 1]), &f(&[1, 1]), &f(&[1, 2])],
+                                                                 Some("bm,i->bm [1] [0, 1] [0, 1] [] [0] [0]")),
         ];
         for (equation, dims, want) in cases {
             assert_eq!(form(equation, dims).as_deref(), *want, "{equation}");
