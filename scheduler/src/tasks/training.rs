@@ -282,6 +282,29 @@ mod tests {
         assert!(prepared.blobs().unwrap().contains(&before.model.initial));
     }
 
+    /// A graph that runs across an upgrade has them in Redis, in postcard.
+    #[test]
+    fn changes_are_read_back_from_the_bytes_that_redis_has_of_them() {
+        let weights = TrainedWeights { bytes: 8, digest: "ab".to_owned() };
+        let changes = TrainingChanges::new().learning_rate(0.5).policy("ssp:3".parse().unwrap()).batch(300);
+        let changes = changes.max_workers(4).start_from(&weights);
+        #[rustfmt::skip]
+        let stored: &[&[u8]] = &[
+            &[1], &0.5f32.to_le_bytes(),
+            // Warmup, weight decay.
+            &[0, 0],
+            b"\x01\x05ssp:3",
+            &[1, 0xac, 0x02],
+            // Epochs, seed, least workers.
+            &[0, 0, 0],
+            &[1, 4],
+            b"\x01\x08\x02ab",
+        ];
+        let stored = stored.concat();
+        assert_eq!(postcard::from_bytes::<TrainingChanges>(&stored), Ok(changes.clone()));
+        assert_eq!(postcard::to_stdvec(&changes), Ok(stored));
+    }
+
     #[test]
     fn another_seed_leaves_the_samples_that_are_held_out_as_they_were_table() {
         #[rustfmt::skip]

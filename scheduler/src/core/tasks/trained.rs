@@ -16,7 +16,8 @@ const CANCELED: FaultCode = FaultCode::new("E059");
 /// Code of an attempt that took too long.
 const TOO_LONG: FaultCode = FaultCode::new("E443");
 
-/// What a training task gives.
+/// What a training task gives. Redis keeps it in postcard, as functions read it: a change of the fields, or of those of an
+/// [`Evaluation`], is a new schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trained {
     /// The job that has trained, to be looked at as any other.
@@ -81,5 +82,48 @@ impl Job {
             let reason = format!("it trained longer than {limit_ms} ms");
             self.end(Phase::Failed { code: TOO_LONG, reason }, turn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A graph may run, and its results be fetched, across an upgrade.
+    #[test]
+    fn what_a_training_gives_is_read_back_from_the_bytes_that_redis_has_of_it() {
+        let evaluation = Evaluation {
+            loss: 0.25,
+            accuracy: Some(0.75),
+            positive_recall: Some(1.0),
+            samples: 9,
+            ..Evaluation::default()
+        };
+        let trained = Trained {
+            job: "sweep-1".parse().unwrap(),
+            seconds: 1.5,
+            samples: 300,
+            loss: Some(0.5),
+            evaluation: Some(evaluation),
+            weights: TrainedWeights { bytes: 8, digest: "ab".to_owned() },
+        };
+        #[rustfmt::skip]
+        let stored: &[&[u8]] = &[
+            b"\x07sweep-1",
+            &1.5f64.to_le_bytes(),
+            &[0xac, 0x02],
+            &[1], &0.5f32.to_le_bytes(),
+            &[1],
+            &0.25f64.to_le_bytes(),
+            &[1], &0.75f64.to_le_bytes(),
+            // Top k, perplexity, macro F1, precision and recall, positive F1 and precision.
+            &[0, 0, 0, 0, 0, 0, 0],
+            &[1], &1.0f64.to_le_bytes(),
+            &[9],
+            &[8], b"\x02ab",
+        ];
+        let stored = stored.concat();
+        assert_eq!(postcard::from_bytes::<Trained>(&stored), Ok(trained.clone()));
+        assert_eq!(postcard::to_stdvec(&trained), Ok(stored));
     }
 }
