@@ -29,6 +29,16 @@ pub enum ModelError {
         /// Last line of its stderr, a colon in front; empty if there was none.
         words: String,
     },
+    /// Somebody else, such as the kernel where memory runs out, ended the process that loaded the model.
+    #[error("[E651] the process that loaded {model} was ended by {by} at the stage `{stage}`")]
+    Ended {
+        /// What the model is called in front of people, such as its file.
+        model: String,
+        /// The signal.
+        by: String,
+        /// What it was doing, as in `simplify the model`; `start` if it has not said anything.
+        stage: String,
+    },
     /// The process that loaded the model did not come to an end.
     #[error("[E255] {model} kept onnx runtime for {seconds} s at the stage `{stage}`")]
     Silent {
@@ -60,14 +70,13 @@ const OF_THE_MACHINE: [&str; 4] = ["E320", "E321", "E496", "E498"];
 
 impl ModelError {
     /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process or the child
-    /// says so, no library, or no time.
+    /// says so, no library, or no time, or it is being stopped.
     #[cfg(feature = "worker")]
     pub(crate) fn may_be_the_machine(&self) -> bool {
         match self {
-            Self::Kit(_) | Self::Process { .. } | Self::Silent { .. } => true,
-            Self::Crashed { how, .. } => how.split(' ').take(2).eq(["signal", "9"]),
+            Self::Kit(_) | Self::Process { .. } | Self::Ended { .. } | Self::Silent { .. } => true,
             Self::Child(error) => OF_THE_MACHINE.iter().any(|code| error.code == *code),
-            Self::Check(_) => false,
+            Self::Check(_) | Self::Crashed { .. } => false,
         }
     }
 
@@ -76,6 +85,7 @@ impl ModelError {
         FaultCode::new(match self {
             Self::Check(source) => source.code(),
             Self::Crashed { .. } => "E254",
+            Self::Ended { .. } => "E651",
             Self::Silent { .. } => "E255",
             Self::Process { .. } => "E257",
             Self::Kit(source) => source.code(),
@@ -90,6 +100,10 @@ impl ModelError {
             Self::Crashed { .. } => {
                 "ONNX Runtime cannot load this model; write the part that is named with other operators and export it again, \
                  with PyTorch's other exporter perhaps"
+            }
+            Self::Ended { .. } => {
+                "after SIGKILL see the kernel's log: where memory ran out, give the process more of it; otherwise do it again, nothing was \
+                 found out about the model"
             }
             Self::Silent { .. } => {
                 "export the model with fewer nodes, or without loops that run while it is loaded"

@@ -13,7 +13,9 @@ use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
 use crate::check::{CheckOptions, Checked, SampleShapes, Verdict, quick_check};
 
-/// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
+/// First argument of a child: what it starts may inherit the variable, and does not have this.
+pub(super) const CHILD_ARGUMENT: &str = "syncline-model-process";
+/// Environment variable of a child: the process id of the parent.
 pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
 
 /// What a child is to do.

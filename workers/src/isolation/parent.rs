@@ -1,6 +1,7 @@
 //! The parent: starts a child, listens to it, and says what became of it.
 
 use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,14 +12,14 @@ use syncline_rpc::threads::{self, NoThread};
 
 use super::error::ModelError;
 use super::locate::smallest_crashing;
-use super::message::{Answer, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
+use super::message::{Answer, CHILD_ARGUMENT, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
 
 /// Longest time that a child may spend at one stage.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often a parent that waits checks whether it is to stop.
 const SLICE: Duration = Duration::from_secs(1);
-/// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or slept with the machine, and so
-/// was the child.
+/// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or slept with the machine, and the
+/// child perhaps as well.
 const MOST_A_SLICE_COUNTS: Duration = Duration::from_secs(2);
 /// Longest time that is spent on finding the node.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,6 +58,9 @@ pub(super) fn run_in_child_until(
                 locate(&mut request, is_stopped).map(|node| format!(", at {node}")).unwrap_or_default();
             Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
+        Err(ChildFailure::Ended { by, stage }) => {
+            Err(ModelError::Ended { model: name.to_owned(), by, stage })
+        }
         Err(ChildFailure::TimedOut { stage, seconds }) => {
             Err(ModelError::Silent { model: name.to_owned(), stage, seconds })
         }
@@ -90,6 +94,8 @@ fn locate(request: &mut Request, is_stopped: &dyn Fn() -> bool) -> Option<String
 enum ChildFailure {
     #[error("it {how} at {stage}: {words}")]
     Crashed { how: String, stage: String, words: String },
+    #[error("{by} ended it at {stage}")]
+    Ended { by: String, stage: String },
     #[error("it said nothing for {seconds} s at {stage}")]
     TimedOut { stage: String, seconds: u64 },
     #[error("nobody wants it any more")]
@@ -144,7 +150,9 @@ fn run_child(
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Result<Answer, super::ChildError>, ChildFailure> {
     let failed = |error: io::Error| ChildFailure::NotStarted(error.to_string());
-    program.env(PARENT_PID_VARIABLE, std::process::id().to_string());
+    program.arg(CHILD_ARGUMENT).env(PARENT_PID_VARIABLE, std::process::id().to_string());
+    // Ctrl-C goes to the whole group of a terminal: it is for this process, which ends its child.
+    program.process_group(0);
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillOnDrop(program.spawn().map_err(failed)?);
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
@@ -205,11 +213,19 @@ fn run_child(
     .map_err(|none: NoThread| failed(none.into()))?;
     heard?;
     let status = child.0.wait().map_err(failed)?;
-    done.ok_or_else(|| {
-        let how = if is_garbled { GARBLED.to_owned() } else { describe_status(status) };
-        ChildFailure::Crashed { how, stage: last, words }
+    done.ok_or_else(|| match status.signal() {
+        _ if is_garbled => ChildFailure::Crashed { how: GARBLED.to_owned(), stage: last, words },
+        Some(signal) if !OF_A_MODEL.contains(&signal) => {
+            ChildFailure::Ended { by: describe_status(status), stage: last }
+        }
+        _ => ChildFailure::Crashed { how: describe_status(status), stage: last, words },
     })
 }
+
+/// The signals by which what a process computes ends it. Any other one somebody has sent: a person, a supervisor, the kernel where memory
+/// runs out.
+const OF_A_MODEL: [i32; 7] =
+    [libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS];
 
 /// A child that is ended and collected in any case.
 struct KillOnDrop(Child);
@@ -238,7 +254,6 @@ fn last_stderr_line(stderr: Option<impl Read>) -> String {
 }
 
 fn describe_status(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
     const NAMES: [(i32, &str); 7] = [
         (4, "SIGILL"),
         (6, "SIGABRT"),
@@ -286,6 +301,27 @@ mod tests {
     }
 
     #[test]
+    fn a_child_that_somebody_else_ended_says_nothing_of_its_model() {
+        for (signal, by) in [
+            ("TERM", "signal 15 (SIGTERM)"),
+            ("INT", "signal 2"),
+            ("HUP", "signal 1"),
+            ("KILL", "signal 9 (SIGKILL, as when memory runs out)"),
+        ] {
+            let (by, stage) = (by.to_owned(), "start".to_owned());
+            let ended = ending(&format!("kill -{signal} $$"), Duration::from_secs(60));
+            assert_eq!(ended, ChildFailure::Ended { by, stage }, "{signal}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_in_a_process_group_of_its_own() {
+        let leads = "read -r _ _ _ _ group _ < /proc/$$/stat; exit $((group == $$))";
+        let ended = ending(leads, Duration::from_secs(60));
+        assert!(matches!(&ended, ChildFailure::Crashed { how, .. } if how == "exit status: 1"), "{ended:?}");
+    }
+
+    #[test]
     fn a_child_that_says_nothing_is_ended() {
         let silent = ending("exec sleep 600", Duration::from_millis(50));
         assert_eq!(silent, ChildFailure::TimedOut { stage: "start".to_owned(), seconds: 0 });
@@ -302,7 +338,7 @@ mod tests {
     #[test]
     fn a_child_that_cannot_be_heard_any_more_is_ended() {
         let closed = ending("exec >&-; exec sleep 600", Duration::from_secs(600));
-        assert!(matches!(closed, ChildFailure::Crashed { .. }), "{closed:?}");
+        assert!(matches!(closed, ChildFailure::Ended { .. }), "{closed:?}");
         let garbled = ending(r"printf '\1\0\0\0\0\0\0\0\377'; exec sleep 600", Duration::from_secs(600));
         let (stage, words) = ("start".to_owned(), String::new());
         assert_eq!(garbled, ChildFailure::Crashed { how: GARBLED.to_owned(), stage, words });

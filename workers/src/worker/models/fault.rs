@@ -80,24 +80,20 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_the_kernel_ended_for_want_of_memory_fails_by_the_worker() {
-        let crashed = |how: &str| ModelError::Crashed {
-            model: "m.onnx".into(),
-            how: how.into(),
-            stage: "load".into(),
-            node: String::new(),
-            words: String::new(),
-        };
-        for (how, cause) in [
-            ("signal 9 (SIGKILL)", FailureCause::Worker),
-            ("signal 9", FailureCause::Worker),
-            ("signal 11 (SIGSEGV)", FailureCause::Function),
-            ("exit status 9", FailureCause::Function),
+    fn a_trial_that_somebody_else_ended_fails_by_the_worker_and_one_that_the_model_ended_by_the_function() {
+        let (model, stage) = ("m.onnx".to_owned(), "load".to_owned());
+        let (by, how) = ("signal 9 (SIGKILL)".to_owned(), "signal 11 (SIGSEGV)".to_owned());
+        let (node, words) = (String::new(), String::new());
+        for (error, cause) in [
+            (ModelError::Ended { model: model.clone(), by, stage: stage.clone() }, FailureCause::Worker),
+            (
+                ModelError::Silent { model: model.clone(), stage: stage.clone(), seconds: 600 },
+                FailureCause::Worker,
+            ),
+            (ModelError::Crashed { model, how, stage, node, words }, FailureCause::Function),
         ] {
-            assert_eq!(ModelFault::from(crashed(how)).cause(), cause, "{how}");
+            assert_eq!(ModelFault::from(error).cause(), cause);
         }
-        let silent = ModelError::Silent { model: "m.onnx".into(), stage: "load".into(), seconds: 600 };
-        assert_eq!(ModelFault::from(silent).cause(), FailureCause::Worker);
     }
 
     #[test]

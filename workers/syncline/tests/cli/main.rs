@@ -17,6 +17,7 @@ mod json;
 mod labels;
 mod metrics;
 mod model;
+mod model_process;
 mod model_tasks;
 mod operate;
 mod planning;
