@@ -340,6 +340,7 @@ async fn a_run_whose_job_was_replaced_gets_nothing_of_the_new_one_and_does_nothi
     let run = client.submit_tasks(&last_nights).await.unwrap();
     let mut completed = run.as_completed(&[old]).unwrap();
     run.wait(|_| {}).await.unwrap();
+    let meant = client.status(run.id()).await.unwrap().job.job_ref();
     let now = client.replace_tasks(&tonights).await.unwrap();
     let refused = [
         run.get(&old).await.unwrap_err(),
@@ -348,6 +349,8 @@ async fn a_run_whose_job_was_replaced_gets_nothing_of_the_new_one_and_does_nothi
         run.cancel_task(&old, &Cancellation::new()).await.unwrap_err(),
         run.wait(|_| {}).await.unwrap_err().into(),
         run.cancel().await.unwrap_err().into(),
+        client.wait_for(&meant, |_| {}).await.unwrap_err().into(),
+        client.cancel_job(&meant, &Cancellation::new()).await.unwrap_err().into(),
     ];
     for error in refused {
         assert_eq!(code(&error), "E650", "{error}");

@@ -225,7 +225,7 @@ impl EngineFault {
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::Replaced { .. } => {
-                "`syncline status JOB` shows the one that has the name now; submit the graph again, under an id of its own (`submit_new_tasks`) if both are needed"
+                "`syncline status JOB` shows the one that has the name now, to which nothing was done; where both are needed, each gets an id of its own: `submit --new`, `submit_new_tasks`"
             }
             Self::MissingBlob { .. } => {
                 "submit with `syncline submit` or `syncline::Client::submit`, which upload"

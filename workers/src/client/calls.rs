@@ -59,15 +59,14 @@ impl Client {
         self.retry(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
-    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, and tells whether it is a new job: the
-    /// same spec again is the job that is there. Repeated while the engine is away, which makes no second job. With
+    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, with the nonce of the job and whether it is a new
+    /// one: the same spec again is the job that is there. Repeated while the engine is away, which makes no second job. With
     /// `replace` a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
     ///
     /// # Errors
     /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be replaced goes on, E132 if a
     /// blob was not uploaded; E135 if Redis does not do its part; E300 if no engine is reached, E136 if none leads.
-    #[doc(hidden)]
-    pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<bool, ClientError> {
+    pub(super) async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(u32, bool), ClientError> {
         let nonce: u32 = rand::random();
         let there = self
             .retry_for(Patience::all(self.patience.engine), |c| {
@@ -75,7 +74,7 @@ impl Client {
                 async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
             })
             .await?;
-        Ok(there == nonce)
+        Ok((there, there == nonce))
     }
 
     /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.
@@ -164,12 +163,13 @@ impl Client {
     /// One job with its workers as of right now: nothing is repeated.
     ///
     /// # Errors
-    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
+    /// E131 if there is no such job, E650 if another has its name by now; E300 if no engine is reached, E136 if none leads, E143 if it is
+    /// of another release.
     #[doc(hidden)]
-    pub async fn status_once(&self, job: &JobId) -> Result<JobView, ClientError> {
+    pub async fn status_once(&self, job: &JobRef) -> Result<JobView, ClientError> {
         let record = self
             .once(|c| {
-                let job = job.clone().into();
+                let job = job.clone();
                 async move { c.job(within(POLL_TIMEOUT), job).await }
             })
             .await?;
@@ -340,7 +340,12 @@ impl Client {
         self.cancel_task_of(&job.clone().into(), task, how).await
     }
 
-    pub(super) async fn cancel_task_of(
+    /// Cancels one task of the job of one submission.
+    ///
+    /// # Errors
+    /// As [`cancel_task`](Self::cancel_task), E650 if another job has the name by now.
+    #[doc(hidden)]
+    pub async fn cancel_task_of(
         &self,
         job: &JobRef,
         task: TaskIndex,
@@ -366,7 +371,12 @@ impl Client {
         self.cancel_job(&job.clone().into(), how).await
     }
 
-    pub(super) async fn cancel_job(&self, job: &JobRef, how: &Cancellation) -> Result<(), ClientError> {
+    /// Cancels the job of one submission.
+    ///
+    /// # Errors
+    /// As [`cancel_with`](Self::cancel_with), E650 if another job has the name by now, E139 if the job is damaged.
+    #[doc(hidden)]
+    pub async fn cancel_job(&self, job: &JobRef, how: &Cancellation) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
         self.retry_ending(
             |fault| matches!(fault, EngineFault::Over { state, .. } if state == JobPhase::Canceled.word()),

@@ -6,7 +6,7 @@ use syncline_rpc::{
     StreamCursor,
     status::{Entry, JobEvent},
 };
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::ids::{JobId, JobRef};
 
 use super::{Client, ClientError};
 
@@ -26,7 +26,8 @@ pub enum JobNews {
 /// The events of one job, see [`Client::watch`]. It has a client of its own, so that a task may have it.
 pub struct EventStream {
     client: Client,
-    job: JobId,
+    /// With the submission that made it, once that is known.
+    job: JobRef,
     cursor: Option<StreamCursor>,
     /// The last event that was told before some were lost: what is up to there is not told again.
     told: Option<StreamCursor>,
@@ -36,11 +37,11 @@ pub struct EventStream {
 
 impl Client {
     /// Follows a job from the event behind a position on, and without one from its oldest event that is kept, until it is
-    /// over.
+    /// over. It is the job that has the name at the first look: one that takes it later is another.
     pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream {
         EventStream {
             client: self.clone(),
-            job: job.clone(),
+            job: job.clone().into(),
             cursor: after,
             told: None,
             read: VecDeque::new(),
@@ -60,7 +61,7 @@ impl EventStream {
     /// [passes](ClientError::is_passing): nothing is lost or told twice.
     ///
     /// # Errors
-    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E650 if it was replaced meanwhile; E300 if no engine is reached, E136 if none leads.
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
@@ -83,11 +84,19 @@ impl EventStream {
     /// Reads what has happened since. Whether the job is over is asked before: what ended it is among its events. That does not read
     /// its workers, of which there may be thousands.
     async fn look(&mut self) -> Result<(), ClientError> {
+        if self.job.nonce.is_none() {
+            self.job = self.client.status(&self.job.id).await?.job.job_ref();
+        }
         let is_over = self.client.is_over(&self.job).await?;
-        let entries = self.client.events(&self.job, self.cursor.map(before)).await?;
+        let entries = self.client.events(&self.job.id, self.cursor.map(before)).await?;
         let told = self.told;
         let is_new = |entry: &Entry<JobEvent>| told.is_none_or(|told| entry.cursor > told);
-        self.read.extend(news(self.cursor, entries.into_iter().filter(is_new).collect()));
+        let news = news(self.cursor, entries.into_iter().filter(is_new).collect());
+        if !news.is_empty() {
+            // Events are read by the name: by now they may be those of another job.
+            self.client.is_over(&self.job).await?;
+        }
+        self.read.extend(news);
         self.is_over = is_over;
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::{
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_rpc::{ClientServiceClient, EngineFault, status::JobStatus, within};
 use syncline_scheduler::{
-    ids::{JobId, MAX_NAME_BYTES},
+    ids::{JobId, JobRef, MAX_NAME_BYTES},
     spec::JobSpec,
     tasks::PreparedTraining,
 };
@@ -36,8 +36,19 @@ pub struct Submitted {
     pub id: JobId,
     /// `false`: the same job was submitted before, and is this one.
     pub is_new: bool,
+    /// What was drawn for the submission that made it.
+    #[doc(hidden)]
+    pub nonce: u32,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
+}
+
+impl Submitted {
+    /// This job, and none that takes its name later.
+    #[doc(hidden)]
+    pub fn job_ref(&self) -> JobRef {
+        JobRef { id: self.id.clone(), nonce: Some(self.nonce) }
+    }
 }
 
 impl Client {
@@ -107,9 +118,9 @@ impl Client {
         loop {
             spec.id = first_free(&wanted, &taken);
             match self.submit_spec(spec.clone(), false).await {
-                Ok(true) => return Ok(Submitted { id: spec.id, is_new: true, warnings }),
+                Ok((nonce, true)) => return Ok(Submitted { id: spec.id, is_new: true, nonce, warnings }),
                 // Somebody else was faster.
-                Ok(false) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => {
+                Ok((_, false)) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => {
                     taken.insert(spec.id)
                 }
                 Err(error) => return Err(error.into()),
@@ -194,12 +205,14 @@ impl Client {
     async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {
         let (id, warnings) = (job.spec.id.clone(), job.warnings.clone());
         // It may wait for these shards itself. Where all are there, what they have lost of it is uploaded.
-        if self.lacks_shards().await && self.is_submitted(&job.spec, replace).await? {
-            return Ok(Submitted { id, is_new: false, warnings });
+        if self.lacks_shards().await
+            && let Some(nonce) = self.submitted_before(&job.spec, replace).await?
+        {
+            return Ok(Submitted { id, is_new: false, nonce, warnings });
         }
         let spec = self.upload(job).await?;
-        let is_new = self.submit_spec(spec, replace).await?;
-        Ok(Submitted { id, is_new, warnings })
+        let (nonce, is_new) = self.submit_spec(spec, replace).await?;
+        Ok(Submitted { id, is_new, nonce, warnings })
     }
 
     /// Whether the engine says right now that shards are missing.
@@ -208,13 +221,13 @@ impl Client {
         matches!(shards, Err(ClientError::Refused(EngineFault::MissingShards { .. })))
     }
 
-    /// Whether a submission is the job that is there.
-    async fn is_submitted(&self, spec: &JobSpec, replace: bool) -> Result<bool, ClientError> {
+    /// The nonce of the job that is there, where a submission is that one.
+    async fn submitted_before(&self, spec: &JobSpec, replace: bool) -> Result<Option<u32>, ClientError> {
         let ask = |c: ClientServiceClient| {
             let spec = spec.clone();
             async move { c.submitted_before(within(CALL_TIMEOUT), spec, replace).await }
         };
-        Ok(self.retry(ask).await?.is_some())
+        self.retry(ask).await
     }
 
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {

@@ -30,38 +30,44 @@ impl Client {
     }
 
     /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands: once at the beginning, then
-    /// whenever that has changed, the end included.
+    /// whenever that has changed, the end included. It is the job that has the name at the beginning: one that takes it later is another.
     ///
     /// # Errors
     /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there
-    /// is no such job, E143 if the engine is of another release; E300 if no engine was reached for five minutes, or as long as its [patience](Self::with_patience) is if that is longer, E136 if none led.
+    /// is no such job, E650 if it was replaced meanwhile, E143 if the engine is of another release; E300 if no engine was reached for five minutes, or as long as its [patience](Self::with_patience) is if that is longer, E136 if none led.
     pub async fn wait(&self, job: &JobId, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         self.wait_for(&job.clone().into(), on_change).await
     }
 
-    pub(super) async fn wait_for(
+    /// The same of the job of one submission.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    #[doc(hidden)]
+    pub async fn wait_for(
         &self,
         job: &JobRef,
         mut on_change: impl FnMut(&JobView),
     ) -> Result<JobView, ClientError> {
-        let mut told = None;
+        let (mut job, mut told) = (job.clone(), None);
         loop {
-            let view = JobView::read(&self.poll(job, self.to_wait()).await?)?;
+            let view = JobView::read(&self.poll(&job, self.to_wait()).await?)?;
+            job.nonce = job.nonce.or(view.job.nonce);
             tell_change(&mut told, &view, &mut on_change);
             if view.job.is_settled() {
                 return ClientError::of_outcome(&view.job).map(|()| view);
             }
             match view.job.tasks {
-                Some(_) => self.until_over(job, POLL_INTERVAL).await,
+                Some(_) => self.until_over(&job, POLL_INTERVAL).await,
                 None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     /// Whether the job is over, without anything else of it.
-    pub(super) async fn is_over(&self, job: &JobId) -> Result<bool, ClientError> {
+    pub(super) async fn is_over(&self, job: &JobRef) -> Result<bool, ClientError> {
         self.retry(|c| {
-            let job = job.clone().into();
+            let job = job.clone();
             async move { c.wait_job(within(POLL_TIMEOUT), job, 0).await }
         })
         .await

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{EvaluationSet, JobPhase},
     fault_code::FaultCode,
-    ids::JobId,
+    ids::{JobId, JobRef},
     spec::SettingList,
 };
 
@@ -22,6 +22,10 @@ use crate::{JobFields, ListedJobs};
 pub struct JobStatus {
     /// Its name.
     pub id: JobId,
+    /// What was drawn for its submission: a job that takes the name later has another.
+    #[doc(hidden)]
+    #[serde(default, skip_serializing)]
+    pub nonce: Option<u32>,
     /// Where it stood at that commit, or that it is damaged.
     pub state: JobPhase,
     /// Stable code of why it failed.
@@ -339,6 +343,13 @@ impl JobStatus {
         let said = [("state", "damaged"), ("code", "E143"), ("reason", &error.to_string())]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         Self::read(&known.chain(said).collect())
+    }
+
+    /// This job, and none that takes its name later. Which one a damaged job was nobody can say.
+    #[doc(hidden)]
+    pub fn job_ref(&self) -> JobRef {
+        let nonce = self.nonce.filter(|_| self.state != JobPhase::Damaged);
+        JobRef { id: self.id.clone(), nonce }
     }
 
     /// Whether nothing follows unless somebody mends it.

@@ -107,7 +107,7 @@ impl GraphRun {
             return;
         }
         let ask =
-            || async { Ok::<_, ClientError>(self.client.status_once(self.id()).await?.job.submitted_ms) };
+            || async { Ok::<_, ClientError>(self.client.status_once(&self.job).await?.job.submitted_ms) };
         let submitted_ms = self.submitted_ms.get_or_try_init(ask).await.ok().copied().flatten();
         let age = submitted_ms.map(|submitted_ms| age(submitted_ms, SystemTime::now()));
         let since = age.map(|age| format!(", submitted {age} ago")).unwrap_or_default();

@@ -73,6 +73,15 @@ impl Client {
         found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_string() })
     }
 
+    /// One general task of the job of one submission.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task), E650 if another job has the name by now.
+    #[doc(hidden)]
+    pub async fn task_of(&self, job: &JobRef, task: TaskIndex) -> Result<TaskView, TaskError> {
+        self.task_within(self.patience, job, task).await
+    }
+
     pub(super) async fn task_within(
         &self,
         patience: Patience,

@@ -387,6 +387,38 @@ fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
 }
 
 #[test]
+fn whoever_follows_a_job_gets_nothing_of_another_that_takes_its_name() {
+    let cluster = RunningCluster::start();
+    write_job(cluster.dir.path(), 5_000);
+    let file = cluster.dir.path().join("points.toml");
+    let follow = |words: &[&str]| {
+        let printed = cluster.dir.path().join(format!("printed-by-{}", words[0]));
+        let mut begun = command(&cluster.args(words));
+        begun.stdout(fs::File::create(&printed).unwrap()).stderr(Stdio::piped());
+        let begun = Killed::start(&mut begun);
+        wait_until("it has seen the job", || fs::metadata(&printed).unwrap().len() > 0);
+        begun
+    };
+    let followers = [
+        follow(&["submit", file.to_str().unwrap(), "--watch"]),
+        follow(&["watch", "points"]),
+        follow(&["events", "points", "--follow"]),
+    ];
+    // As behind the lid of a laptop.
+    followers.iter().for_each(|follower| kill("STOP", follower.id()));
+    cluster.run(&["cancel", "points"]).ok();
+    cluster.submit(1, &["--replace", "--watch"]).ok();
+    followers.iter().for_each(|follower| kill("CONT", follower.id()));
+    for follower in followers {
+        let ended = follower.ended().refused(1, "E650");
+        assert!(
+            ended.err.contains("`syncline status JOB` shows the one that has the name now"),
+            "{ended:#?}"
+        );
+    }
+}
+
+#[test]
 fn a_job_whose_numbers_somebody_has_overwritten_is_damaged_in_status_as_in_jobs() {
     let cluster = RunningCluster::start();
     cluster.submit(1, &["--watch"]).ok();

@@ -209,6 +209,33 @@ fn a_trial_that_redis_has_lost_begins_once_more_and_one_that_is_deleted_does_not
 }
 
 #[test]
+fn a_job_that_takes_the_name_of_a_trial_is_none_of_its_sweep() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1", "--slowdown", "1", "--step-ms", "5"]);
+    write_job(dir.path(), 2);
+    let file = dir.path().join("points.toml");
+    let (file, state_dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", state_dir]].concat());
+    let words = ["sweep", file, "--set", "settings.epochs=100000,1", "--at-once", "1"];
+    let mut sweep = command(&[&words[..], &["--state-dir", state_dir]].concat());
+    let said = dir.path().join("said");
+    let stderr = fs::File::create(&said).unwrap();
+    let sweep = Killed::start(sweep.stdout(Stdio::piped()).stderr(stderr));
+    let has_said = |what: &str| fs::read_to_string(&said).unwrap().contains(what);
+    wait_until("a trial begins", || has_said("points-sweep-1: begins"));
+    kill("STOP", sweep.id());
+    at(&["cancel", "points-sweep-1"]).ok();
+    at(&["submit", file, "--id", "points-sweep-1", "--replace", "--watch"]).ok();
+    kill("CONT", sweep.id());
+    let table = sweep.ended().ok().out;
+    let stands = |job: &str, how: &str| {
+        table.lines().any(|row| row.contains(job) && row.contains(how))
+    };
+    assert!(stands("points-sweep-1", "not there") && stands("points-sweep-2", "done"), "{table}");
+    assert!(has_said("points-sweep-1: somebody has replaced it by another job"));
+}
+
+#[test]
 fn a_sweep_that_makes_no_sense_is_refused_before_anything_is_asked() {
     let dir = folder();
     write_job(dir.path(), 3);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_rpc::status::JobPhase;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::ids::{JobId, JobRef};
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
 use super::{several::SeveralJobs, task_name::TaskName};
@@ -52,21 +52,21 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
         // All of them end side by side.
         let mut ending = Vec::new();
         let cancel = async |job: &JobId| {
+            let there = client.status(job).await?.job;
+            client.cancel_job(&there.job_ref(), &how).await?;
             // Nothing of it can be kept: canceling removes it.
-            let damaged = client.status(job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
-            client.cancel_with(job, &how).await?;
-            ending.push((job.clone(), damaged));
+            ending.push((there.job_ref(), there.state == JobPhase::Damaged));
             Ok(())
         };
         let canceled = args.jobs.each(cancel).await;
-        let wait = async |(job, damaged): &(JobId, bool)| {
-            match client.wait(job, |_| ()).await {
+        let wait = async |(job, damaged): &(JobRef, bool)| {
+            match client.wait_for(job, |_| ()).await {
                 Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
             match damaged {
-                true => args.jobs.tell(job, "deleted", "was damaged and is removed"),
-                false => args.jobs.tell(job, "canceled", "is canceled"),
+                true => args.jobs.tell(&job.id, "deleted", "was damaged and is removed"),
+                false => args.jobs.tell(&job.id, "canceled", "is canceled"),
             }
         };
         match (canceled, SeveralJobs::each_of(&ending, wait).await) {
@@ -87,13 +87,14 @@ async fn cancel_task(
     task: &TaskName,
     how: &Cancellation,
 ) -> Result<(), Failure> {
+    let there = client.status(job).await?.job.job_ref();
     let index = match task {
         TaskName::Number(index) => *index,
         TaskName::Name(name) => client.task_named(job, name).await?.task,
     };
-    client.cancel_task(job, index, how).await?;
+    client.cancel_task_of(&there, index, how).await?;
     loop {
-        let view = client.task(job, index).await?;
+        let view = client.task_of(&there, index).await?;
         // It has ended itself, and gives what another one would have given.
         if view.state.is_final() {
             return args.jobs.tell_task(job, &view);

@@ -283,7 +283,9 @@ async fn submit(
             _ => client.submit_prepared(prepared).await,
         }
     };
-    let Submitted { id, is_new, .. } = said_while_slow(&sends, sending).await?;
+    let submitted = said_while_slow(&sends, sending).await?;
+    let job = submitted.job_ref();
+    let Submitted { id, is_new, .. } = submitted;
     *lock(stage) = Stage::Submitted(id.clone());
     if let Some(what) = goes_on_from.filter(|_| is_new) {
         say(&what);
@@ -301,7 +303,7 @@ async fn submit(
         say(&format!("pos_weight: {positive}"));
     }
     if args.watch {
-        return follow(&client, clock, &id, args.json).await;
+        return follow(&client, clock, job, args.json).await;
     }
     if args.json {
         let state = client.status(&id).await?.job.state.word();

@@ -8,7 +8,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_rpc::status::JobView;
 use syncline_scheduler::{
-    ids::JobId,
+    ids::{JobId, JobRef},
     tasks::{TaskQuery, TaskState, TaskView},
 };
 use syncline_workers::client::{Client, ClientError, Patience};
@@ -42,15 +42,21 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on(async {
         let (client, about) = Client::connect(&cluster).await?;
-        follow(&client, EngineClock::of(&about), &args.job, args.json).await
+        follow(&client, EngineClock::of(&about), args.job.clone().into(), args.json).await
     })
 }
 
 /// Shows the progress of a job until it is over and its last weights are kept; an error if it did not end well. While the engine is away, or has
-/// trouble with Redis, it says so and goes on.
+/// trouble with Redis, it says so and goes on. It keeps to the job of its first look: what becomes of another one that takes the name is
+/// none of its business.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
-pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: bool) -> Result<(), Failure> {
+pub async fn follow(
+    client: &Client,
+    mut clock: EngineClock,
+    mut job: JobRef,
+    json: bool,
+) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
         (true, _) => Display::Silent { problem: Problem::default() },
         (false, true) => Display::bar(),
@@ -59,8 +65,9 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
     let mut clock_until = Instant::now() + CLOCK_INTERVAL;
     let mut calls = CallProgress::default();
     let view = loop {
-        match client.status_once(job).await {
+        match client.status_once(&job).await {
             Ok(view) => {
+                job.nonce = job.nonce.or(view.job.nonce);
                 if Instant::now() >= clock_until {
                     clock = asked_again(client).await.unwrap_or(clock);
                     clock_until = Instant::now() + CLOCK_INTERVAL;

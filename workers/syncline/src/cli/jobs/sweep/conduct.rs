@@ -6,7 +6,10 @@ use syncline_rpc::{
     EngineFault,
     status::{Entry, JobPhase, JobStatus},
 };
-use syncline_scheduler::{ids::EngineEpoch, spec::Metric};
+use syncline_scheduler::{
+    ids::{EngineEpoch, JobRef},
+    spec::Metric,
+};
 use syncline_workers::{
     client::{Cancellation, Client, ClientError, Patience},
     submit::SubmitError,
@@ -70,7 +73,7 @@ impl<'a> Conduct<'a> {
     async fn try_take_up(&mut self) -> Result<(usize, usize), Trouble> {
         self.epoch = self.client.engine().await?.epoch;
         for number in 0..self.plan.trials.len() {
-            let job = match self.client.status_once(self.plan.trials[number].id()).await {
+            let job = match self.client.status_once(&self.job_ref(number)).await {
                 Ok(view) => view.job,
                 Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => continue,
                 Err(error) => return Err(error.into()),
@@ -86,11 +89,19 @@ impl<'a> Conduct<'a> {
         Ok((over, going))
     }
 
+    /// The job of a trial: before it is submitted whichever has its name, then that one alone.
+    fn job_ref(&self, number: usize) -> JobRef {
+        JobRef { id: self.plan.trials[number].id().clone(), nonce: self.seen[number].nonce }
+    }
+
     /// Submits a trial; one that is there already has to be the same job.
-    async fn submit(&self, number: usize) -> Result<(), Trouble> {
+    async fn submit(&mut self, number: usize) -> Result<(), Trouble> {
         let trial = &self.plan.trials[number];
         match self.client.submit_prepared(trial.job.clone()).await {
-            Ok(_) => Ok(()),
+            Ok(submitted) => {
+                self.seen[number].nonce = Some(submitted.nonce);
+                Ok(())
+            }
             Err(SubmitError::Engine(ClientError::Refused(EngineFault::DuplicateJob { job, differs }))) => {
                 let values = in_words(&trial.values);
                 Err(Trouble::Final(CliError::OtherTrial { job, differs, values }.into()))
@@ -158,9 +169,17 @@ impl<'a> Conduct<'a> {
     /// One trial as it is now.
     async fn look(&mut self, number: usize) -> Result<(), Trouble> {
         let trial = &self.plan.trials[number];
-        let job = match self.client.status_once(trial.id()).await {
+        let job = match self.client.status_once(&self.job_ref(number)).await {
             Ok(view) => view.job,
-            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => return self.miss(number).await,
+            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => {
+                let now = self.client.engine().await?.epoch;
+                self.miss(number, Fate::of(&self.seen[number], now));
+                return Ok(());
+            }
+            Err(ClientError::Refused(EngineFault::Replaced { .. })) => {
+                self.miss(number, Fate::Replaced);
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
         let (is_over, metric) = (job.is_settled(), self.plan.metric);
@@ -186,11 +205,9 @@ impl<'a> Conduct<'a> {
         Ok(())
     }
 
-    /// One that the engine does not know any more.
-    async fn miss(&mut self, number: usize) -> Result<(), Trouble> {
-        let now = self.client.engine().await?.epoch;
+    /// One that the engine does not know any more, or not under its name.
+    fn miss(&mut self, number: usize, fate: Fate) {
         let (id, seen) = (self.plan.trials[number].id(), &mut self.seen[number]);
-        let fate = Fate::of(seen, now);
         let is_gone = fate != Fate::Lost;
         *seen = Seen { is_gone, ..Seen::untried(self.plan) };
         seen.contestant.is_out = is_gone;
@@ -201,8 +218,10 @@ impl<'a> Conduct<'a> {
             Fate::DeletedOrLost => format!(
                 "{id}: somebody has deleted it, or Redis has lost it, while this sweep slept; the same command trains it again"
             ),
+            Fate::Replaced => format!(
+                "{id}: somebody has replaced it by another job, which is left alone; `syncline status {id}` shows that one"
+            ),
         });
-        Ok(())
     }
 
     /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial that is over is looked at again:
@@ -281,10 +300,12 @@ impl<'a> Conduct<'a> {
     async fn stop(&mut self, stop: Stop) -> Result<(), Trouble> {
         let number = stop.trial;
         let how = Cancellation::new().reason(reason(stop)).grace(Duration::ZERO);
-        match self.client.cancel_with(self.plan.trials[number].id(), &how).await {
+        match self.client.cancel_job(&self.job_ref(number), &how).await {
             // It was over, or gone, a moment before.
-            Ok(()) | Err(ClientError::Refused(EngineFault::Over { .. } | EngineFault::UnknownJob { .. })) => {
-            }
+            Ok(())
+            | Err(ClientError::Refused(
+                EngineFault::Over { .. } | EngineFault::UnknownJob { .. } | EngineFault::Replaced { .. },
+            )) => {}
             Err(error) => return Err(error.into()),
         }
         self.look(number).await

@@ -10,6 +10,8 @@ use super::{halving::Contestant, plan::Plan};
 pub(super) struct Seen {
     /// As of the last look; `None`: it was not submitted, or is gone.
     pub job: Option<JobStatus>,
+    /// The submission that made it: a job that takes its name later is no trial of this sweep.
+    pub nonce: Option<u32>,
     /// The engine that led before that look, or since.
     pub by: Option<EngineEpoch>,
     /// Whether this process has slept since that look.
@@ -45,7 +47,7 @@ impl Seen {
     }
 }
 
-/// What became of a trial that the engine does not know any more.
+/// What became of a trial that the engine does not know any more, or not under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Deleted,
@@ -53,6 +55,8 @@ pub(super) enum Fate {
     Lost,
     /// One of the two while this process slept.
     DeletedOrLost,
+    /// Its name is that of another job.
+    Replaced,
 }
 
 impl Fate {
