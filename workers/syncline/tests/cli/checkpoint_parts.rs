@@ -55,7 +55,11 @@ fn where_redis_is_lost_another_job_begins_with_the_weights_of_a_checkpoint() {
     let file = next.path().join("points.toml");
     let with_weights = format!("loss = \"softmax-cross-entropy\", weights = \"{}\"", weights.display());
     let text = fs::read_to_string(&file).unwrap().replace("loss = \"softmax-cross-entropy\"", &with_weights);
+    let text = text.replace("epochs =", "checkpoint = { every_epochs = 1 }, epochs =");
     fs::write(&file, text).unwrap();
-    let state = next.path().to_str().unwrap();
-    syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state]).ok();
+    let later = next.path().to_str().unwrap();
+    syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", later]).ok();
+    let newest = next.path().join("newest.safetensors");
+    let both = ["checkpoint", "points", newest.to_str().unwrap(), "--from", later, state];
+    assert!(syncline(&both).ok().err.contains("several jobs of this name"));
 }

@@ -1,11 +1,12 @@
 //! `syncline checkpoint --from`: checkpoints on the disks of shards, where no cluster knows them any more.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde::Serialize;
@@ -74,6 +75,10 @@ struct Unread {
     cause: String,
 }
 
+fn epoch_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
 /// One checkpoint of the list.
 #[derive(Debug, Serialize)]
 struct Listed {
@@ -97,13 +102,12 @@ struct Listed {
 
 impl Listed {
     fn of(found: &FoundCheckpoint) -> Self {
-        let since_epoch = found.written_at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let shards = found.shards();
         Self {
             job: found.job.to_string(),
             folder: found.folder_name(),
             number: found.number,
-            written_ms: since_epoch.as_millis() as u64,
+            written_ms: epoch_ms(found.written_at),
             parameters: found.elements(),
             shards: shards.as_ref().map(|ShardParts { count, .. }| *count),
             missing: shards.map(|ShardParts { missing, .. }| missing).unwrap_or_default(),
@@ -157,6 +161,20 @@ impl Search<'_> {
             return Err(faults.into_iter().next().unwrap_or_else(|| self.none_there()).into());
         };
         faults.iter().for_each(|newer| say(&format!("warning: passed over: {newer}")));
+        let folder = found.folder_name();
+        let others: BTreeMap<String, String> = checkpoints
+            .iter()
+            .filter(|other| other.job == found.job && other.folder_name() != folder)
+            .map(|other| (other.folder_name(), moment(epoch_ms(other.written_at))))
+            .collect();
+        if !others.is_empty() {
+            let others: Vec<_> = others.iter().map(|(folder, date)| format!("{folder} of {date}")).collect();
+            say(&format!(
+                "warning: there are several jobs of this name: {folder} of {} is taken, by the dates of its files; name the folder itself for {}",
+                moment(epoch_ms(found.written_at)),
+                others.join(", ")
+            ));
+        }
         let mut out = WholeFile::create(file, replaces, Permissions::from_mode(0o600))?;
         found.write_weights(out.writer()).map_err(|fault| match fault {
             WriteFault::Part(path, source) => Failure::from(PartsError::Read { path, source }),
