@@ -2,7 +2,10 @@
 
 mod unconfirmed;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, Guarded, HeldJob,
@@ -20,7 +23,8 @@ use tokio::{
 
 use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
 use super::{
-    Shared, checkpoints, forgotten_folders, free_memory, norms, open, replication, role_change, snapshot,
+    Shared, checkpoints, forgotten_folders, free_memory, norms, open, replication, role_change, saves,
+    snapshot,
 };
 use crate::{
     PsError,
@@ -127,6 +131,29 @@ fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
     Ok(())
 }
 
+/// An engine does not know a job that is open: it is written down, and waits on disk for one that does.
+fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(), ShardFault> {
+    // What nobody has asked for since it was read has no pushes.
+    let mut written = shared.unclaimed.set_aside(&shared.saves, open)?;
+    if written.is_none() {
+        if open.freeze(epoch)? {
+            // Who waits for something must not be told that the job is over, but ask again until an engine has asked for it.
+            shared.cut_connections();
+            open.notify();
+        }
+        written = shared.unclaimed.set_aside_frozen(&shared.saves, open)?;
+    }
+    // Or an engine has asked for it meanwhile.
+    if let Some(path) = written {
+        let mut aside = saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now());
+        aside.unknown_to = Some(epoch);
+        // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
+        shared.jobs.set_aside(epoch, aside)?;
+        shared.freed.note();
+    }
+    Ok(())
+}
+
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
 /// connection ends with the runtime, and the caller asks whoever serves next.
 async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, ShardFault> {
@@ -149,16 +176,22 @@ impl Shard for Control {
         job: JobId,
     ) -> Result<Option<ShardState>, ShardFault> {
         self.order_with_standby(move |s| {
-            let state = s.jobs.attach(epoch, &job)?;
-            let job = state.is_some().then(|| s.jobs.current(&job)).transpose()?;
-            job.iter().try_for_each(|shard| claim(s, shard.run()))?;
-            Ok((state, job))
+            let Some(state) = s.jobs.attach(epoch, &job)? else { return Ok((None, None)) };
+            let run = RunId { job, generation: state.generation };
+            claim(s, &run)?;
+            let shard = s.jobs.find(&run)?;
+            Ok((Some(state), Some(shard)))
         })
         .await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.order_with_standby(move |s| {
+            s.jobs.fence().check(epoch)?;
+            // The engine that does not know it has given its name again before it could say so.
+            if let Some(other) = s.jobs.find_other_open(&job.run) {
+                set_aside(s, epoch, &other)?;
+            }
             let opened = open::open(s, epoch, &job)?;
             claim(s, &job.run)?;
             Ok(opened)
@@ -342,15 +375,10 @@ impl Shard for Control {
     async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let Some(open) = s.jobs.find_open(&run) else { return s.jobs.close(epoch, &run) };
-            // What nobody has asked for since it was read has no pushes.
-            if !s.unclaimed.set_aside(&s.saves, &open)? {
-                open.freeze(epoch)?;
-                s.unclaimed.set_aside_frozen(&s.saves, &open)?;
+            match s.jobs.find_open(&run) {
+                Some(open) => set_aside(s, epoch, &open)?,
+                None => s.jobs.note_unknown(epoch, &run)?,
             }
-            // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
-            s.jobs.close(epoch, &run)?;
-            s.freed.note();
             Ok(())
         })
         .await

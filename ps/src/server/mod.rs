@@ -428,7 +428,7 @@ mod tests {
         assert!(handle.shared.followed.insert(&job, term));
         handle.stop_and_save(|_| false).unwrap();
         let again = one_of_two(&dir);
-        assert_eq!(again.shared.jobs.current(job.shard.job()).unwrap().version(), 1);
+        assert_eq!(again.shared.jobs.find(job.shard.run()).unwrap().version(), 1);
     }
 
     #[test]

@@ -449,7 +449,7 @@ mod tests {
         push(pushes + 1);
         assert!(job.confirm(|| true));
         assert_eq!(role_change::promote(standby, EngineEpoch(1), TERM + 1), Ok(1));
-        let served = standby.jobs.current(job.job()).unwrap();
+        let served = standby.jobs.find(job.run()).unwrap();
         assert_eq!(served.push_cursor(worker), job.push_cursor(worker));
         assert!(served.copy_values().unwrap() == job.copy_values().unwrap());
     }

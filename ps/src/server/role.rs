@@ -14,7 +14,7 @@ use std::{
     net::{TcpStream, ToSocketAddrs},
     path::Path,
     sync::Mutex,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer, refuse_ourselves};
@@ -24,6 +24,7 @@ use tracing::warn;
 use super::{
     Shared,
     role_file::{Role, RoleFile},
+    saves::ASIDE_KEPT,
 };
 use crate::{
     PsError,
@@ -146,7 +147,8 @@ impl RoleKeeper {
             _ => {
                 let open = shared.jobs.open_jobs();
                 let unclaimed = open.iter().filter(|job| shared.unclaimed.is_set_aside(job.run())).count();
-                (open.len() - unclaimed, unclaimed + shared.jobs.count_aside())
+                let still_kept = SystemTime::now() - ASIDE_KEPT;
+                (open.len() - unclaimed, unclaimed + shared.jobs.count_aside(still_kept))
             }
         };
         let state = lock(&self.state);

@@ -11,16 +11,20 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use syncline_rpc::{ShardFault, folder};
-use syncline_scheduler::{ids::JobId, spec::ElementRange};
+use syncline_scheduler::{
+    ids::{EngineEpoch, JobId, RunId},
+    spec::ElementRange,
+};
 use tracing::{error, info, warn};
 
 use super::{
     blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, write_checked},
+    checkpoints::folder_name,
 };
 use crate::{
     PsError,
@@ -33,8 +37,8 @@ const SAVED: &str = "job";
 const DAMAGED: &str = "damaged";
 /// Ending of one that no engine knew.
 const ASIDE: &str = "forgotten";
-/// How long one that no engine knew is kept: as long as Redis keeps a job that is over.
-const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// How long such a one is kept: as long as Redis keeps a job that is over.
+pub(super) const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// The directory of saved jobs.
 pub(super) struct Saves {
@@ -139,7 +143,7 @@ impl Saves {
         Ok(loaded)
     }
 
-    /// Looks which job was set aside, if there is none of its name that was saved since. One that is too old is removed.
+    /// Looks which job was set aside, if no later generation of it was saved since. One that is too old is removed.
     fn load_aside(&self, path: PathBuf, here: ShardPosition, loaded: &mut Loaded) -> Result<(), PsError> {
         let written = fs::metadata(&path).and_then(|about| about.modified());
         let written = written.map_err(|source| fault("read", &path, source))?;
@@ -149,12 +153,8 @@ impl Saves {
         }
         match File::open(&path).and_then(|file| JobShard::identify(&mut BufReader::new(file))) {
             Ok((run, epoch, position)) if position == here => {
-                match loaded.jobs.iter_mut().find(|(saved, _)| *saved.job() == run.job) {
-                    None => {
-                        let file = path.clone();
-                        let read = Box::new(move || read_aside(&file));
-                        loaded.aside.push((AsideJob { run, epoch, read }, path));
-                    }
+                match loaded.jobs.iter_mut().find(|(saved, _)| saved.run().is_of_same_job(&run)) {
+                    None => loaded.aside.push((aside_job(run, epoch, &path, written), path)),
                     // The shard was stopped before it was closed: it goes with the one that was saved.
                     Some((saved, aside)) if *saved.run() == run => *aside = Some(path),
                     Some(_) => {}
@@ -171,9 +171,9 @@ impl Saves {
         Ok(())
     }
 
-    /// Saves a job that no engine knows, for one that does; where it lies then.
+    /// Saves a job that no engine knows, for one that does; where it lies then. A later job of the same name lies beside it.
     pub(super) fn set_aside(&self, job: &JobShard) -> Result<PathBuf, ShardFault> {
-        let path = self.dir.join(format!("{}.{ASIDE}", job.job()));
+        let path = self.dir.join(format!("{}.{ASIDE}", folder_name(job.run())));
         self.write(job, &path)?;
         Ok(path)
     }
@@ -255,6 +255,12 @@ fn load(path: &Path) -> io::Result<JobShard> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(job)
+}
+
+/// A job that was set aside under `path`.
+pub(super) fn aside_job(run: RunId, epoch: EngineEpoch, path: &Path, written_at: SystemTime) -> AsideJob {
+    let path = path.to_owned();
+    AsideJob { run, epoch, unknown_to: None, written_at, read: Arc::new(move || read_aside(&path)) }
 }
 
 /// Reads a job that was set aside; `None` if it is damaged, or somebody has removed it, so that an engine learns that it is not here.

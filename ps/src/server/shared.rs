@@ -230,7 +230,7 @@ mod tests {
             let held = shared.jobs.held(EngineEpoch(9)).unwrap();
             assert_eq!(held, [HeldJob { run: job.run().clone(), closed: false }]);
             assert!(shared.jobs.open_jobs().is_empty(), "nobody has asked for it: a stop saves nothing");
-            assert_eq!(files(), ["digits.forgotten"]);
+            assert_eq!(files(), ["digits-00000000.forgotten"]);
         }
         let known = Shared::for_test(dir.path());
         known.begin(|| Ok(())).unwrap();
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(both.jobs.len(), 1);
         assert_eq!(both.jobs[0].0.copy_values().unwrap(), [4.0, 5.0, 6.0]);
         std::fs::remove_file(dir.path().join("jobs/digits.job")).unwrap();
-        let aside = dir.path().join("jobs/digits.forgotten");
+        let aside = dir.path().join("jobs/digits-00000000.forgotten");
         assert_eq!(saves().load_all(HERE).ok().unwrap().aside[0].1, aside);
         let file = std::fs::File::options().write(true).open(&aside).unwrap();
         file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(8 * 86_400)).unwrap();

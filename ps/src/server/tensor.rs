@@ -45,6 +45,10 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
             // Whoever asks here asks the process that serves once it knows where that is.
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        if request.run().is_some_and(|run| shared.jobs.awaits_engine(run)) {
+            // Who is told that the job is over would wait for another task in vain, once an engine that knows the job has asked for it.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         if request.gives_back_parameters() {
             connection.lending.give_back();
         }

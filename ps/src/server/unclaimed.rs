@@ -3,7 +3,7 @@
 //! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before the job came, as after an
 //! old backup was put back, or with another Redis, that would be the end of a training which its owner finds again the next day.
 //! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again once an engine asks for it. What was
-//! served until Redis went back is written there as well.
+//! served until Redis went back is written there as well, and given up here: who comes to know it again finds it there.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use syncline_rpc::ShardFault;
-use syncline_scheduler::ids::{JobId, RunId};
+use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
 use super::{blobs::disk_fault, saves::Saves};
@@ -21,28 +21,22 @@ use crate::shard::{JobShard, lock};
 /// Jobs that were restored when the process began and that nobody has asked for since, and those that were set aside, each with its file.
 #[derive(Default)]
 pub(super) struct UnclaimedJobs {
-    jobs: Mutex<HashMap<JobId, Unclaimed>>,
+    /// Each with where it was set aside.
+    jobs: Mutex<HashMap<RunId, Option<PathBuf>>>,
     /// Held by whoever writes one down: an order that is repeated meanwhile must not write into the same file.
     writing: Mutex<()>,
-}
-
-struct Unclaimed {
-    run: RunId,
-    /// Where it was set aside.
-    aside: Option<PathBuf>,
 }
 
 impl UnclaimedJobs {
     /// A job was read from disk.
     pub(super) fn add(&self, run: &RunId, aside: Option<PathBuf>) {
-        lock(&self.jobs).insert(run.job.clone(), Unclaimed { run: run.clone(), aside });
+        lock(&self.jobs).insert(run.clone(), aside);
     }
 
-    /// Whether this run was set aside before the process began, and no engine has asked for it since. Most such jobs are over: none
+    /// Whether this run was set aside, and no engine has asked for it since. Most such jobs are over: none
     /// makes a process worth more than the other one, or is copied.
     pub(super) fn is_set_aside(&self, run: &RunId) -> bool {
-        let unclaimed = lock(&self.jobs);
-        unclaimed.get(&run.job).is_some_and(|of_job| of_job.run == *run && of_job.aside.is_some())
+        lock(&self.jobs).get(run).is_some_and(Option::is_some)
     }
 
     /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not be read again. Whether it was
@@ -50,62 +44,62 @@ impl UnclaimedJobs {
     pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
         // Held until the file is gone: whoever asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
-        let Some(of_run) = unclaimed.get(&run.job).filter(|of_job| of_job.run == *run) else {
+        let Some(Some(path)) = unclaimed.get(run) else {
+            unclaimed.remove(run);
             return Ok(false);
         };
-        let was_aside = of_run.aside.is_some();
-        if let Some(path) = &of_run.aside {
-            remove(saves, path)?;
-        }
-        unclaimed.remove(&run.job);
-        Ok(was_aside)
+        remove(saves, path)?;
+        unclaimed.remove(run);
+        Ok(true)
     }
 
-    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it was read; false: somebody
-    /// has.
-    pub(super) fn set_aside(&self, saves: &Saves, shard: &JobShard) -> Result<bool, ShardFault> {
+    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it was read; where it lies
+    /// then. `None`: somebody has.
+    pub(super) fn set_aside(&self, saves: &Saves, shard: &JobShard) -> Result<Option<PathBuf>, ShardFault> {
         let _alone = lock(&self.writing);
-        let aside = lock(&self.jobs)
-            .get(shard.job())
-            .filter(|unclaimed| unclaimed.run == *shard.run())
-            .map(|unclaimed| unclaimed.aside.clone());
-        let path = match aside {
-            None => return Ok(false),
+        let unclaimed = lock(&self.jobs).get(shard.run()).cloned();
+        let path = match unclaimed {
+            None => return Ok(None),
             Some(Some(path)) => path,
             Some(None) => saves.set_aside(shard)?,
         };
         let mut unclaimed = lock(&self.jobs);
-        let Some(of_run) = unclaimed.get_mut(shard.job()).filter(|of_job| of_job.run == *shard.run()) else {
+        let Some(aside) = unclaimed.get_mut(shard.run()) else {
             // An engine has asked for it meanwhile.
             remove(saves, &path)?;
-            return Ok(false);
+            return Ok(None);
         };
         say_set_aside(shard, &path);
-        of_run.aside = Some(path);
-        Ok(true)
+        *aside = Some(path.clone());
+        Ok(Some(path))
     }
 
     /// The same of a job that was served until now: an engine has used it, and the one that leads now does not know it. It must be
     /// frozen, so that nobody changes it while it is written.
-    pub(super) fn set_aside_frozen(&self, saves: &Saves, frozen: &JobShard) -> Result<(), ShardFault> {
+    pub(super) fn set_aside_frozen(
+        &self,
+        saves: &Saves,
+        frozen: &JobShard,
+    ) -> Result<Option<PathBuf>, ShardFault> {
         let _alone = lock(&self.writing);
         let path = saves.set_aside(frozen)?;
         let mut unclaimed = lock(&self.jobs);
         // An engine has asked for it meanwhile, and it goes on: what was written is old from then on.
         if !frozen.is_frozen() {
-            return remove(saves, &path);
+            remove(saves, &path)?;
+            return Ok(None);
         }
         say_set_aside(frozen, &path);
         // An engine that asks for it, or deletes it, has to remove the file.
-        unclaimed.insert(frozen.job().clone(), Unclaimed { run: frozen.run().clone(), aside: Some(path) });
-        Ok(())
+        unclaimed.insert(frozen.run().clone(), Some(path.clone()));
+        Ok(Some(path))
     }
 }
 
 fn say_set_aside(shard: &JobShard, path: &Path) {
     warn!(
         job = %shard.job(), path = %path.display(),
-        "no engine knows this job, or it is over: set aside, and after the next start it goes on if Redis knows it then"
+        "no engine knows this job, or it is over: set aside, and it goes on if an engine asks for it"
     );
 }
 

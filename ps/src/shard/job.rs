@@ -238,18 +238,17 @@ impl JobShard {
         self.end_with_standby(JobEnd::Closed);
     }
 
-    /// Nobody changes or reads it from here on, and whoever waits is told that it is over. A standby keeps its copy until
-    /// [`JobShard::close`].
+    /// Nobody changes or reads it from here on; `true` if somebody could until now. Who waits is to be
+    /// [woken](JobShard::notify). A standby keeps its copy until [`JobShard::close`].
     ///
     /// # Errors
     /// [`ShardFault::Fenced`] if a later engine has asked for it.
-    pub(crate) fn freeze(&self, epoch: EngineEpoch) -> Result<(), ShardFault> {
+    pub(crate) fn freeze(&self, epoch: EngineEpoch) -> Result<bool, ShardFault> {
         let mut state = lock(&self.state);
         state.fence(epoch)?;
+        let is_new = state.ended.is_none();
         state.ended.get_or_insert(JobEnd::Frozen);
-        drop(state);
-        self.notify();
-        Ok(())
+        Ok(is_new)
     }
 
     /// Whether it is frozen.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},
+    time::SystemTime,
 };
 
 use syncline_rpc::{HeldJob, ShardFault, ShardState};
@@ -38,7 +39,15 @@ const CLOSED_NAMES: usize = 1024;
 struct Entry {
     /// Held while parameters are loaded: whoever asks for the job meanwhile waits instead of loading them again.
     opening: Mutex<()>,
-    state: Mutex<EntryState>,
+    held: Mutex<HeldRuns>,
+}
+
+#[derive(Default)]
+struct HeldRuns {
+    state: EntryState,
+    /// Those that lie on disk, by nonce, and are read when an engine asks for them. Jobs of one name follow each other where Redis has
+    /// forgotten the first.
+    aside: BTreeMap<u32, AsideJob>,
 }
 
 #[derive(Default)]
@@ -46,53 +55,81 @@ enum EntryState {
     #[default]
     Empty,
     Open(Arc<JobShard>),
-    /// It lies on disk, and is read when somebody asks for it.
-    Aside(Arc<AsideJob>),
     /// This run was closed.
     Closed(RunId),
 }
 
 /// A job that was set aside.
+#[derive(Clone)]
 pub(crate) struct AsideJob {
     pub run: RunId,
     /// The epoch of the engine that gave the last order.
     pub epoch: EngineEpoch,
+    /// An engine that has said that it does not know it: it means another one of the name.
+    pub unknown_to: Option<EngineEpoch>,
+    pub written_at: SystemTime,
     /// Reads it; `None` if it is damaged.
-    pub read: Box<ReadAside>,
+    pub read: Arc<ReadAside>,
 }
 
 pub(crate) type ReadAside = dyn Fn() -> Result<Option<JobShard>, ShardFault> + Send + Sync;
 
+impl HeldRuns {
+    fn open(&self) -> Option<&Arc<JobShard>> {
+        match &self.state {
+            EntryState::Open(shard) => Some(shard),
+            EntryState::Empty | EntryState::Closed(_) => None,
+        }
+    }
+
+    /// This very run, where it is set aside.
+    fn aside(&self, run: &RunId) -> Option<&AsideJob> {
+        self.aside.get(&run.generation.nonce()).filter(|aside| aside.run == *run)
+    }
+
+    /// The job as it is held now, in whatever generation.
+    fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
+        match &self.state {
+            EntryState::Open(shard) => Ok(shard.clone()),
+            EntryState::Empty => Err(ShardFault::UnknownJob { job: job.clone() }),
+            EntryState::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
+        }
+    }
+}
+
 impl Entry {
     fn open_shard(&self) -> Option<Arc<JobShard>> {
-        match &*lock(&self.state) {
-            EntryState::Open(shard) => Some(shard.clone()),
-            EntryState::Empty | EntryState::Aside(_) | EntryState::Closed(_) => None,
-        }
+        lock(&self.held).open().cloned()
     }
 
-    fn aside(&self) -> Option<Arc<AsideJob>> {
-        match &*lock(&self.state) {
-            EntryState::Aside(aside) => Some(aside.clone()),
-            _ => None,
-        }
-    }
-
-    /// Opens a job that was set aside. `opening` is held.
-    fn read_aside(&self, aside: &Arc<AsideJob>, addresses: &Mutex<ShardAddresses>) -> Result<(), ShardFault> {
-        let read = (aside.read)()?;
-        let mut state = lock(&self.state);
-        // It may have been closed meanwhile.
-        if matches!(&*state, EntryState::Aside(still) if Arc::ptr_eq(still, aside)) {
-            *state = read.map_or(EntryState::Empty, |shard| {
-                let addresses = &lock(addresses).addresses;
-                if shard.shards().len() == addresses.len() {
-                    shard.set_addresses(addresses);
-                }
-                EntryState::Open(Arc::new(shard))
-            });
+    /// Opens the job that `pick` finds among those that are set aside, unless one is open. `opening` is held.
+    fn read_aside(
+        &self,
+        addresses: &Mutex<ShardAddresses>,
+        pick: impl Fn(&HeldRuns) -> Option<AsideJob>,
+    ) -> Result<(), ShardFault> {
+        // One that is damaged makes way for the next.
+        while let Some(aside) = self.unread(&pick) {
+            let read = (aside.read)()?;
+            let mut held = lock(&self.held);
+            // It may have been closed meanwhile.
+            if held.aside(&aside.run).is_some_and(|still| Arc::ptr_eq(&still.read, &aside.read)) {
+                held.aside.remove(&aside.run.generation.nonce());
+                held.state = read.map_or(EntryState::Empty, |shard| {
+                    let addresses = &lock(addresses).addresses;
+                    if shard.shards().len() == addresses.len() {
+                        shard.set_addresses(addresses);
+                    }
+                    EntryState::Open(Arc::new(shard))
+                });
+            }
         }
         Ok(())
+    }
+
+    fn unread(&self, pick: &impl Fn(&HeldRuns) -> Option<AsideJob>) -> Option<AsideJob> {
+        let held = lock(&self.held);
+        held.open().is_none().then(|| pick(&held)).flatten()
     }
 }
 
@@ -114,36 +151,34 @@ impl JobTable {
         lock(&self.jobs).get(job).cloned()
     }
 
-    /// The job as it is held now, in whatever generation.
-    pub fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
-        let entry = self.entry(job).ok_or_else(|| ShardFault::UnknownJob { job: job.clone() })?;
-        if entry.aside().is_some() {
+    /// Reads the job of this name that `pick` finds among those that are set aside, unless one is open.
+    fn read_aside(
+        &self,
+        job: &JobId,
+        pick: impl Fn(&HeldRuns) -> Option<AsideJob>,
+    ) -> Result<Option<Arc<Entry>>, ShardFault> {
+        let Some(entry) = self.entry(job) else { return Ok(None) };
+        if entry.unread(&pick).is_some() {
             let _loading = lock(&entry.opening);
-            if let Some(aside) = entry.aside() {
-                entry.read_aside(&aside, &self.addresses)?;
-            }
+            entry.read_aside(&self.addresses, pick)?;
         }
-        match &*lock(&entry.state) {
-            EntryState::Open(shard) => Ok(shard.clone()),
-            EntryState::Empty | EntryState::Aside(_) => Err(ShardFault::UnknownJob { job: job.clone() }),
-            EntryState::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
-        }
+        Ok(Some(entry))
     }
 
-    /// Exactly this run of a job.
+    /// Exactly this run of a job; it is read if it was set aside.
     pub fn find(&self, run: &RunId) -> Result<Arc<JobShard>, ShardFault> {
         if let Some(shard) = self.find_open(run) {
             return Ok(shard);
         }
-        let aside = self.entry(&run.job).and_then(|entry| entry.aside());
-        if let Some(aside) = aside.filter(|aside| aside.run != *run) {
-            return Err(other_generation(run, &aside.run));
+        let unknown = || ShardFault::UnknownJob { job: run.job.clone() };
+        let entry = self.read_aside(&run.job, |held| held.aside(run).cloned())?.ok_or_else(unknown)?;
+        let held = lock(&entry.held);
+        match (held.current(&run.job), held.aside.get(&run.generation.nonce())) {
+            (Ok(shard), _) if shard.run() == run => Ok(shard),
+            (Ok(shard), _) => Err(other_generation(run, shard.run())),
+            (Err(ShardFault::UnknownJob { .. }), Some(aside)) => Err(other_generation(run, &aside.run)),
+            (fault, _) => fault,
         }
-        let shard = self.current(&run.job)?;
-        if shard.run() != run {
-            return Err(other_generation(run, shard.run()));
-        }
-        Ok(shard)
     }
 
     /// The same, if it is in memory.
@@ -151,45 +186,68 @@ impl JobTable {
         self.entry(&run.job)?.open_shard().filter(|shard| shard.run() == run)
     }
 
-    /// Whether some run of the same job is here, also of one that was set aside.
-    pub(crate) fn has(&self, run: &RunId) -> bool {
-        self.entry(&run.job).is_some_and(|entry| match &*lock(&entry.state) {
-            EntryState::Open(shard) => shard.run().is_of_same_job(run),
-            EntryState::Aside(aside) => aside.run.is_of_same_job(run),
-            EntryState::Empty | EntryState::Closed(_) => false,
+    /// The job of this name that is open, if it is another one than that of `run`.
+    pub(crate) fn find_other_open(&self, run: &RunId) -> Option<Arc<JobShard>> {
+        self.entry(&run.job)?.open_shard().filter(|shard| !shard.run().is_of_same_job(run))
+    }
+
+    /// Whether this run waits, on disk or on its way there, for an engine to ask for it.
+    pub(crate) fn awaits_engine(&self, run: &RunId) -> bool {
+        self.entry(&run.job).is_some_and(|entry| {
+            let held = lock(&entry.held);
+            match held.open() {
+                Some(shard) if shard.run() == run => shard.is_frozen(),
+                _ => held.aside(run).is_some(),
+            }
         })
     }
 
-    /// How many jobs were set aside, and are not in memory.
-    pub(crate) fn count_aside(&self) -> usize {
-        lock(&self.jobs).values().filter(|entry| entry.aside().is_some()).count()
+    /// Whether some run of the same job is here, also of one that was set aside.
+    pub(crate) fn has(&self, run: &RunId) -> bool {
+        self.entry(&run.job).is_some_and(|entry| {
+            let held = lock(&entry.held);
+            held.open().is_some_and(|shard| shard.run().is_of_same_job(run))
+                || held.aside.contains_key(&run.generation.nonce())
+        })
     }
 
-    /// Where the job stands; `None` if it was never open here.
+    /// How many jobs were set aside since then, and are not in memory.
+    pub(crate) fn count_aside(&self, since: SystemTime) -> usize {
+        let of = |entry: &Arc<Entry>| {
+            lock(&entry.held).aside.values().filter(|aside| aside.written_at >= since).count()
+        };
+        lock(&self.jobs).values().map(of).sum()
+    }
+
+    /// Where the job stands; `None` if it was never open here. Of several that were set aside, some one that the engine has not said
+    /// to be unknown to it.
     pub fn attach(&self, epoch: EngineEpoch, job: &JobId) -> Result<Option<ShardState>, ShardFault> {
         self.fence.check(epoch)?;
-        match self.current(job) {
+        let is_meant = |aside: &&AsideJob| aside.unknown_to != Some(epoch);
+        let entry = self.read_aside(job, |held| held.aside.values().find(is_meant).cloned())?;
+        let Some(entry) = entry else { return Ok(None) };
+        let current = lock(&entry.held).current(job);
+        match current {
             Ok(shard) => shard.state(epoch).map(Some),
             Err(ShardFault::UnknownJob { .. }) => Ok(None),
-            // Closed, or what was set aside cannot be read for now: the engine asks again.
             Err(fault) => Err(fault),
         }
     }
 
-    /// Every job that is open here or was closed lately, as the run that it is or was.
+    /// Every job that is open or set aside here, or was closed lately, as the run that it is or was.
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
-        let jobs = lock(&self.jobs);
-        let known = jobs.values().filter_map(|entry| {
-            let (run, closed) = match &*lock(&entry.state) {
-                EntryState::Open(shard) => (shard.run().clone(), false),
-                EntryState::Aside(aside) => (aside.run.clone(), false),
-                EntryState::Closed(run) => (run.clone(), true),
-                EntryState::Empty => return None,
+        let known = |entry: &Arc<Entry>| {
+            let held = lock(&entry.held);
+            let current = match &held.state {
+                EntryState::Open(shard) => Some(HeldJob { run: shard.run().clone(), closed: false }),
+                EntryState::Closed(run) => Some(HeldJob { run: run.clone(), closed: true }),
+                EntryState::Empty => None,
             };
-            Some(HeldJob { run, closed })
-        });
-        Ok(known.collect())
+            let aside = held.aside.values().map(|aside| HeldJob { run: aside.run.clone(), closed: false });
+            current.into_iter().chain(aside).collect::<Vec<_>>()
+        };
+        Ok(lock(&self.jobs).values().flat_map(known).collect())
     }
 
     /// Replaces the shard addresses of every job that has as many shards. Those of an earlier revision come too late: orders that are read
@@ -231,16 +289,14 @@ impl JobTable {
             let mut jobs = lock(&self.jobs);
             let entry = jobs.entry(run.job.clone()).or_default();
             // Before the order waits behind another one: who closes the run meanwhile means both.
-            let closed_before = closed(&lock(&entry.state));
+            let closed_before = closed(&lock(&entry.held).state);
             (closed_before, entry.clone())
         };
         let _loading = lock(&entry.opening);
-        if let Some(aside) = entry.aside() {
-            if aside.run == *run {
-                entry.read_aside(&aside, &self.addresses)?;
-            } else if aside.run.follows(run) {
-                return Err(other_generation(run, &aside.run));
-            }
+        entry.read_aside(&self.addresses, |held| held.aside(run).cloned())?;
+        let nonce = run.generation.nonce();
+        if let Some(later) = lock(&entry.held).aside.get(&nonce).filter(|aside| aside.run.follows(run)) {
+            return Err(other_generation(run, &later.run));
         }
         if let Some(shard) = entry.open_shard() {
             if shard.run() == run {
@@ -253,12 +309,12 @@ impl JobTable {
                 return Err(other_generation(run, shard.run()));
             }
         }
-        if closed(&lock(&entry.state)) && !closed_before {
+        if closed(&lock(&entry.held).state) && !closed_before {
             return Err(ShardFault::Closed { job: run.job.clone() });
         }
         let fresh = Arc::new(load()?);
-        let mut held = lock(&entry.state);
-        if closed(&held) && !closed_before {
+        let mut held = lock(&entry.held);
+        if closed(&held.state) && !closed_before {
             return Err(ShardFault::Closed { job: run.job.clone() });
         }
         // Loading took a while: another engine may have taken over since.
@@ -266,7 +322,9 @@ impl JobTable {
         if !serves() {
             return Err(ShardFault::UnknownJob { job: run.job.clone() });
         }
-        let old = std::mem::replace(&mut *held, EntryState::Open(fresh.clone()));
+        // An earlier generation, which this one takes the place of.
+        held.aside.remove(&nonce);
+        let old = std::mem::replace(&mut held.state, EntryState::Open(fresh.clone()));
         drop(held);
         if let EntryState::Open(old) = old {
             old.replace(run.generation);
@@ -278,18 +336,41 @@ impl JobTable {
     pub(crate) fn restore(&self, shard: Arc<JobShard>) {
         // Only an engine that came after the one that gave the last order may give the next.
         let _ = self.fence.check(shard.epoch());
-        self.insert(shard.job().clone(), EntryState::Open(shard));
+        let entry = lock(&self.jobs).entry(shard.job().clone()).or_default().clone();
+        lock(&entry.held).state = EntryState::Open(shard);
     }
 
     /// Adds a job that was set aside. Called before anybody is served.
     pub(crate) fn add_aside(&self, aside: AsideJob) {
         let _ = self.fence.check(aside.epoch);
-        self.insert(aside.run.job.clone(), EntryState::Aside(Arc::new(aside)));
+        let entry = lock(&self.jobs).entry(aside.run.job.clone()).or_default().clone();
+        lock(&entry.held).aside.insert(aside.run.generation.nonce(), aside);
     }
 
-    fn insert(&self, job: JobId, state: EntryState) {
-        let entry = Entry { opening: Mutex::default(), state: Mutex::new(state) };
-        lock(&self.jobs).insert(job, Arc::new(entry));
+    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that was closed or replaced meanwhile
+    /// stays so.
+    pub(crate) fn set_aside(&self, epoch: EngineEpoch, aside: AsideJob) -> Result<(), ShardFault> {
+        self.fence.check(epoch)?;
+        let Some(entry) = self.entry(&aside.run.job) else { return Ok(()) };
+        let mut held = lock(&entry.held);
+        let Some(open) = held.open().filter(|open| *open.run() == aside.run).cloned() else { return Ok(()) };
+        // A later engine that has asked for it meanwhile goes on with it.
+        open.freeze(epoch)?;
+        held.state = EntryState::Empty;
+        held.aside.insert(aside.run.generation.nonce(), aside);
+        drop(held);
+        open.close();
+        Ok(())
+    }
+
+    /// An engine does not know this run. Where it is set aside already, that engine means another one of the name.
+    pub(crate) fn note_unknown(&self, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
+        self.fence.check(epoch)?;
+        let Some(entry) = self.entry(&run.job) else { return Ok(()) };
+        let mut held = lock(&entry.held);
+        let aside = held.aside.get_mut(&run.generation.nonce()).filter(|aside| aside.run == *run);
+        aside.into_iter().for_each(|aside| aside.unknown_to = Some(epoch));
+        Ok(())
     }
 
     /// Every job that is in memory.
@@ -299,9 +380,9 @@ impl JobTable {
 
     /// Ends every job here: the process stops, or another serves them. Returns how many there were.
     pub(crate) fn give_up(&self) -> usize {
-        let given_up = |entry: &Arc<Entry>| match std::mem::take(&mut *lock(&entry.state)) {
+        let given_up = |entry: &Arc<Entry>| match std::mem::take(&mut lock(&entry.held).state) {
             EntryState::Open(shard) => Some(shard),
-            EntryState::Empty | EntryState::Aside(_) | EntryState::Closed(_) => None,
+            EntryState::Empty | EntryState::Closed(_) => None,
         };
         let shards: Vec<_> = lock(&self.jobs).values().filter_map(given_up).collect();
         shards.iter().for_each(|shard| shard.give_up());
@@ -312,16 +393,14 @@ impl JobTable {
     pub fn close(&self, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&run.job) else { return Ok(()) };
-        let mut held = lock(&entry.state);
-        let is_other = match &*held {
-            EntryState::Open(shard) => shard.run() != run,
-            EntryState::Aside(aside) => aside.run != *run,
-            EntryState::Empty | EntryState::Closed(_) => false,
-        };
-        if is_other {
+        let mut held = lock(&entry.held);
+        if held.aside(run).is_some() {
+            held.aside.remove(&run.generation.nonce());
+        }
+        if held.open().is_some_and(|open| open.run() != run) {
             return Ok(());
         }
-        let ended = std::mem::replace(&mut *held, EntryState::Closed(run.clone()));
+        let ended = std::mem::replace(&mut held.state, EntryState::Closed(run.clone()));
         drop(held);
         // Without the entry, which others look at: the end waits for changes that are being made.
         if let EntryState::Open(shard) = ended {
@@ -342,7 +421,10 @@ impl JobTable {
             let mut jobs = lock(&self.jobs);
             // A call that opens the job just now holds the entry as well.
             let is_over = |entry: &Arc<Entry>| {
-                Arc::strong_count(entry) == 1 && matches!(*lock(&entry.state), EntryState::Closed(_))
+                let held = lock(&entry.held);
+                Arc::strong_count(entry) == 1
+                    && matches!(held.state, EntryState::Closed(_))
+                    && held.aside.is_empty()
             };
             if jobs.get(&oldest).is_some_and(is_over) {
                 jobs.remove(&oldest);
@@ -378,12 +460,13 @@ mod tests {
             let run = run(name(n).as_str(), 1);
             lock(&table.jobs).entry(name(n)).or_default();
             table.close(epoch, &run).unwrap();
-            assert_eq!(table.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
+            assert_eq!(table.find(&run).err(), Some(ShardFault::Closed { job: name(n) }));
         }
         assert!(
             lock(&table.jobs).len() <= CLOSED_NAMES && table.closed.lock().unwrap().len() == CLOSED_NAMES
         );
-        assert_eq!(table.current(&name(0)).err(), Some(ShardFault::UnknownJob { job: name(0) }));
+        let oldest = run(name(0).as_str(), 1);
+        assert_eq!(table.find(&oldest).err(), Some(ShardFault::UnknownJob { job: name(0) }));
     }
 
     #[test]
@@ -397,7 +480,7 @@ mod tests {
             };
             let opened = table.open(epoch, &new, &[], load, || true);
             assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
-            let is_closed = matches!(&*lock(&table.entry(&new.job).unwrap().state), EntryState::Closed(run) if *run == new);
+            let is_closed = matches!(&lock(&table.entry(&new.job).unwrap().held).state, EntryState::Closed(run) if *run == new);
             assert_eq!(is_closed, kept_out);
         }
     }

@@ -246,6 +246,22 @@ impl Request {
         )
     }
 
+    /// Whose parameters, or what becomes of them, it is about.
+    pub fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Push { session, .. }
+            | Self::Pull { session, .. }
+            | Self::PushRows { session, .. }
+            | Self::PushInPlace { session, .. }
+            | Self::LendParameters { session }
+            | Self::TakeGradients { session }
+            | Self::PullRows { session, .. }
+            | Self::Norm { session, .. }
+            | Self::PushCursor { session } => Some(&session.run),
+            _ => None,
+        }
+    }
+
     /// Whether the caller reads no more what it was lent.
     pub fn gives_back_parameters(&self) -> bool {
         matches!(self, Self::Push { .. } | Self::PushInPlace { .. } | Self::Pull { .. })

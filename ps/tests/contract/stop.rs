@@ -1,17 +1,18 @@
 //! A shard that is stopped cleanly goes on with its jobs, exactly where they stood.
 
-use std::{fs, io::Write, os::unix::fs::PermissionsExt};
+use std::{collections::BTreeSet, fs, io::Write, os::unix::fs::PermissionsExt};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options, run};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
     server::{self, Options},
+    transport::Channel,
     wire::{Reply, Request, SessionKey},
 };
-use syncline_rpc::ShardFault;
+use syncline_rpc::{HeldJob, OpenJob, ShardFault};
 use syncline_scheduler::{
-    ids::{Incarnation, RunId},
+    ids::{EngineEpoch, Generation, Incarnation, RunId},
     spec::{ElementRange, Optimizer},
 };
 
@@ -120,7 +121,7 @@ fn a_job_that_has_gone_on_since_is_not_found_again() {
 #[test]
 fn a_closed_job_is_not_kept_and_an_engine_of_the_past_stays_out() {
     let mut rig = Rig::with_job(1, 100);
-    rig.attach(0, syncline_scheduler::ids::EngineEpoch(7)).unwrap();
+    rig.attach(0, EngineEpoch(7)).unwrap();
     rig.restart();
     assert!(matches!(rig.attach(0, EPOCH), Err(ShardFault::Fenced { .. })));
     let mut rig = Rig::with_job(1, 100);
@@ -167,29 +168,110 @@ fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() 
     assert_eq!(look(&rig, 1000), vec![-1.0; 1000]);
 }
 
+/// The engine that comes after the one whose Redis did not know the job.
+const NEXT: EngineEpoch = EngineEpoch(EPOCH.0 + 1);
+
 #[test]
-fn a_job_that_was_served_and_that_the_next_engine_does_not_know_is_there_again_after_a_start() {
-    let mut rig = Rig::with_job(2, 1000);
-    let mut worker = rig.worker(1, 1000);
-    worker.push(1, UNIT, &[&[1.0; 1000]]).unwrap();
+fn a_job_that_was_served_and_that_the_next_engine_does_not_know_goes_on_with_one_that_does_after_a_start_or_without()
+ {
+    for starts_again in [false, true] {
+        let mut rig = Rig::with_job(2, 1000);
+        rig.worker(1, 1000).push(1, UNIT, &[&[1.0; 1000]]).unwrap();
+        // The order may come again.
+        (0..2).for_each(|_| rig.set_aside());
+        if starts_again {
+            rig.restart();
+            rig.set_aside();
+        }
+        assert_eq!(rig.attach(0, EPOCH), Ok(None), "this engine does not know it");
+        assert_eq!(rig.held(0, NEXT), [HeldJob { run: run(FIRST), closed: false }]);
+        for shard in 0..2 {
+            assert_eq!(rig.attach(shard, NEXT).unwrap().unwrap().pushes, 1, "starts again: {starts_again}");
+        }
+        assert_eq!(look(&rig, 1000), vec![-1.0; 1000]);
+        rig.worker(1, 1000).push(2, UNIT, &[&[1.0; 1000]]).unwrap();
+        // One that is over is gone.
+        rig.close_under(NEXT);
+        rig.restart();
+        assert!(rig.dir.path().join("0/jobs").read_dir().unwrap().next().is_none());
+    }
+}
+
+/// A worker that is told that a job is over drops its task, and nobody gives it another: the engine believes that it has one.
+#[test]
+fn who_asks_for_a_job_that_is_set_aside_is_hung_up_on_until_an_engine_has_asked_for_it() {
+    let rig = Rig::with_job(1, 100);
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(1) };
+    let ask = |request: &Request| {
+        let (mut stream, mut out) = (rig.channel(0), Vec::new());
+        request.encode(0, &mut out);
+        stream.write_all(&out).unwrap();
+        stream
+    };
+    let answer = |mut stream: Channel| {
+        let mut scratch = Vec::new();
+        loop {
+            match Reply::read(&mut stream, &mut scratch) {
+                Ok((Reply::Waiting, _)) => {}
+                Ok((reply, _)) => return Some(reply),
+                Err(_) => return None,
+            }
+        }
+    };
+    let condition = ReadCondition::version(1);
+    let mut waits = ask(&Request::Pull { session: session.clone(), condition, codec: Codec::Plain });
+    assert_eq!(Reply::read(&mut waits, &mut Vec::new()).unwrap().0, Reply::Waiting);
     rig.set_aside();
-    assert_eq!(worker.push(2, UNIT, &[&[1.0; 1000]]).unwrap_err().code(), "E409");
-    // The order may come again.
-    rig.set_aside();
-    rig.restart();
-    assert_eq!(look(&rig, 1000), vec![-1.0; 1000]);
-    // One that is over is gone.
-    rig.attach(0, EPOCH).unwrap();
-    rig.attach(1, EPOCH).unwrap();
-    rig.close();
-    rig.restart();
-    assert!(rig.dir.path().join("0/jobs").read_dir().unwrap().next().is_none());
+    assert_eq!(answer(waits), None);
+    let cursor = Request::PushCursor { session };
+    assert_eq!(answer(ask(&cursor)), None);
+    rig.attach(0, NEXT).unwrap().unwrap();
+    assert!(matches!(answer(ask(&cursor)), Some(Reply::PushCursor(_))));
+}
+
+#[test]
+fn two_jobs_of_one_name_that_no_engine_knew_are_found_by_those_that_do_whatever_is_opened_and_started_between()
+ {
+    for starts_again in [false, true] {
+        let mut rig = Rig::with_job(1, 100);
+        rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+        // Submitted to an engine that has not said yet that it does not know the first one.
+        let second = run(Generation::first(9));
+        let order = OpenJob { run: second.clone(), ..rig.order(0, 100, &rig.blob(&[5.0; 100])) };
+        rig.open_one(NEXT, order).unwrap();
+        let held = |rig: &Rig, epoch| {
+            let runs = rig.held(0, epoch).into_iter().filter(|held| !held.closed).map(|held| held.run);
+            runs.collect::<BTreeSet<_>>()
+        };
+        let both = BTreeSet::from([run(FIRST), second.clone()]);
+        assert_eq!(held(&rig, NEXT), both);
+        if starts_again {
+            rig.restart();
+        }
+        // An engine asks until it has found its own, and sets aside what it finds instead.
+        for (epoch, wanted, values) in [
+            (EngineEpoch(EPOCH.0 + 2), run(FIRST), -1.0),
+            (EngineEpoch(EPOCH.0 + 3), second, 5.0),
+            (EngineEpoch(EPOCH.0 + 4), run(FIRST), -1.0),
+        ] {
+            let found = |rig: &Rig| rig.attach(0, epoch).unwrap().unwrap().generation;
+            if found(&rig) != wanted.generation {
+                let other = RunId { generation: found(&rig), ..wanted.clone() };
+                rig.set_aside_under(epoch, &other);
+            }
+            assert_eq!(found(&rig), wanted.generation);
+            let mut there = [f32::NAN; 100];
+            let mut worker = rig.worker_of(wanted.generation, 7, 100);
+            worker.pull(ReadCondition::version(0), &mut there).unwrap();
+            assert_eq!((there, held(&rig, epoch)), ([values; 100], both.clone()), "{starts_again}");
+        }
+    }
 }
 
 #[test]
 fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     let mut rig = Rig::with_job(1, 100);
-    let second = syncline_rpc::OpenJob {
+    let second = OpenJob {
         run: RunId { job: "letters".parse().unwrap(), ..run(FIRST) },
         ..rig.order(0, 100, &rig.blob(&[1.0; 100]))
     };

@@ -123,19 +123,20 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
         let order = control().set_aside(tarpc::context::current(), EngineEpoch(1), job.run().clone());
         runtime.block_on(order)
     };
-    let is_closed = || {
+    let is_open = || {
         let held = runtime.block_on(control().list_jobs(tarpc::context::current(), EngineEpoch(1)));
-        held.unwrap()[0].closed
+        assert_eq!(held.unwrap(), [HeldJob { run: job.run().clone(), closed: false }]);
+        !shared.jobs.open_jobs().is_empty()
     };
     let is_told = || matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Entries(_));
     // How its copy ends.
     is_told();
     // A folder in the place of the file: no rename succeeds, as on a disk that is full.
-    let path = dir.path().join("jobs/digits.forgotten");
+    let path = dir.path().join("jobs/digits-00000000.forgotten");
     std::fs::create_dir(&path).unwrap();
     for _ in 0..2 {
         assert_eq!(set_aside().unwrap_err().code(), "E406");
-        assert_eq!((is_closed(), is_told()), (false, false));
+        assert_eq!((is_open(), is_told()), (true, false));
     }
     let seal = || job.seal(EngineEpoch(1), Incarnation(1));
     assert_eq!(seal().unwrap_err().code(), "E409");
@@ -143,13 +144,13 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
     assert!(seal().is_ok() && is_told(), "an engine asks for it after all");
     std::fs::remove_dir(&path).unwrap();
     set_aside().unwrap();
-    assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
+    assert_eq!((is_open(), is_told(), path.is_file()), (false, true, true));
 }
 
 #[test]
 fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("jobs/digits.forgotten");
+    let path = dir.path().join("jobs/digits-00000000.forgotten");
     let runtime = Runtime::new().unwrap();
     let discard = |shared: &Arc<Shared>, run: &RunId| {
         let control = Control { shared: shared.clone(), hang_up: Arc::default() };
@@ -183,8 +184,8 @@ fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for(
     assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
     assert!(!job.has_ended());
     // It was being written when that engine asked.
-    shared.unclaimed.set_aside_frozen(&shared.saves, &job).unwrap();
-    assert!(!dir.path().join("jobs/digits.forgotten").exists());
+    assert_eq!(shared.unclaimed.set_aside_frozen(&shared.saves, &job), Ok(None));
+    assert!(!dir.path().join("jobs/digits-00000000.forgotten").exists());
     assert!(!shared.unclaimed.is_set_aside(job.run()));
 }
 

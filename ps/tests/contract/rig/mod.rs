@@ -19,9 +19,9 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, JobFolders, KnownJobs,
-    OpenJob, PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
-    Token, connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
+    KnownJobs, OpenJob, PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState,
+    SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -280,14 +280,26 @@ impl Rig {
     }
 
     pub fn close(&self) {
+        self.close_under(EPOCH);
+    }
+
+    pub fn close_under(&self, epoch: EngineEpoch) {
         for control in &self.controls {
-            self.runtime.block_on(control.close(context::current(), EPOCH, run(FIRST))).unwrap().unwrap();
+            self.runtime.block_on(control.close(context::current(), epoch, run(FIRST))).unwrap().unwrap();
         }
     }
 
+    pub fn held(&self, shard: usize, epoch: EngineEpoch) -> Vec<HeldJob> {
+        self.runtime.block_on(self.controls[shard].list_jobs(context::current(), epoch)).unwrap().unwrap()
+    }
+
     pub fn set_aside(&self) {
+        self.set_aside_under(EPOCH, &run(FIRST));
+    }
+
+    pub fn set_aside_under(&self, epoch: EngineEpoch, run: &RunId) {
         for control in &self.controls {
-            let call = control.set_aside(context::current(), EPOCH, run(FIRST));
+            let call = control.set_aside(context::current(), epoch, run.clone());
             self.runtime.block_on(call).unwrap().unwrap();
         }
     }
