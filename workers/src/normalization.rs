@@ -1,9 +1,10 @@
 //! How numbers of the data become those that a trained model takes: noted in the model, or done by nodes before its inputs.
 
 use serde_json::json;
+use syncline_autodiff::NORMALIZED_BY;
 use syncline_onnx::{
     Graph, ModelProto, OnnxError, parse,
-    proto::{NodeProto, StringStringEntryProto, TensorProto},
+    proto::{NodeProto, StringStringEntryProto, TensorProto, metadata},
     rename_reads,
 };
 use syncline_scheduler::spec::{ChannelAxis, DataElement, DataSpec, TrainSpec};
@@ -39,7 +40,8 @@ pub(crate) fn describe(model: &mut ModelProto, data: &DataSpec) {
     }
 }
 
-/// A trained model that takes numbers as they are in the data: nodes before its float inputs do what training has done to them.
+/// A trained model that takes numbers as they are in the data: nodes before its float inputs do what training has done to them. Their
+/// constants are noted as such, or a further training would train them.
 ///
 /// # Errors
 /// E301 to E308 if the model is none.
@@ -71,6 +73,11 @@ pub fn with_normalization(onnx: &[u8], train: &TrainSpec) -> Result<Vec<u8>, Onn
         }
     }
     graph.node.splice(0..0, nodes);
+    let before = metadata(&model.metadata_props, NORMALIZED_BY).unwrap_or_default().lines();
+    let noted: Vec<&str> = before.chain(constants.iter().map(|constant| constant.name.as_str())).collect();
+    let noted = StringStringEntryProto { key: NORMALIZED_BY.to_owned(), value: noted.join("\n") };
+    model.metadata_props.retain(|entry| entry.key != NORMALIZED_BY);
+    model.metadata_props.extend((!noted.value.is_empty()).then_some(noted));
     graph.initializer.extend(constants);
     model.graph = Some(graph);
     Ok(model.to_bytes())
@@ -98,7 +105,6 @@ fn steps(data: &DataSpec, axes: usize) -> Vec<(&'static str, TensorProto)> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_onnx::proto::metadata;
     use syncline_scheduler::spec::Source;
 
     use super::*;

@@ -67,8 +67,8 @@ pub use embedding_rows::rows_of_tables;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use forward::{
-    NEXT_SUFFIX, Selected, Statistic, TRAINABLE, TiedNames, close_sizes, inference_form, parse_forward,
-    refuse_unloaded, select, stops_gradient, with_columns,
+    NEXT_SUFFIX, NORMALIZED_BY, Selected, Statistic, TRAINABLE, TiedNames, close_sizes, inference_form,
+    parse_forward, refuse_unloaded, select, stops_gradient, with_columns,
 };
 pub use loss::{ClassWeights, Loss, LossOptions, sigmoid_outputs};
 pub use options::{DeriveOptions, EvalMode};

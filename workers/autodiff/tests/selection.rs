@@ -1,6 +1,6 @@
 //! Which weights are trained, which output the loss looks at, and what is refused on the way between them.
 
-use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, TrainingGraph, derive, select};
+use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, NORMALIZED_BY, TrainingGraph, derive, select};
 use syncline_onnx::proto::{
     AttributeProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto,
 };
@@ -109,6 +109,28 @@ fn constants_that_are_no_weights_are_left_alone() {
     assert_eq!(reason("diverged"), Some("holds NaN"));
     assert_eq!(reason("scalar"), Some("a single number"));
     assert_eq!(reason("shape"), Some("not float32"));
+}
+
+#[test]
+fn what_normalizes_the_inputs_does_not_train_unless_a_list_names_it() {
+    let mut model = mlp(&[2, 3, 2], 1);
+    let (key, value) = (NORMALIZED_BY.to_owned(), "fc1.bias\nof another model".to_owned());
+    model.metadata_props.push(StringStringEntryProto { key, value });
+    let of_bias = |options: &DeriveOptions| {
+        let selected = select(&model, options).unwrap();
+        selected
+            .into_iter()
+            .find(|weight| weight.name == "fc1.bias")
+            .map(|weight| (weight.reason, weight.doubtful))
+    };
+    assert_eq!(of_bias(&DeriveOptions::default()), Some((Some("normalizes an input"), false)));
+    let names = || Some(vec!["fc1.bias".to_owned()]);
+    for named in [
+        DeriveOptions { params: names(), ..DeriveOptions::default() },
+        DeriveOptions { train: names(), ..DeriveOptions::default() },
+    ] {
+        assert_eq!(of_bias(&named), Some((None, false)));
+    }
 }
 
 fn graph_of(builder: &GraphBuilder) -> ModelProto {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use syncline_autodiff::Loss;
-use syncline_onnx::{ElementType, GraphBuilder, ModelProto};
+use syncline_autodiff::{DeriveOptions, Loss, Selected, select};
+use syncline_onnx::{ElementType, GraphBuilder, ModelProto, parse};
 use syncline_scheduler::spec::{ChannelAxis, DataSpec, SettingList, Source};
 use tempfile::TempDir;
 
@@ -160,6 +160,13 @@ fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files(
     // (2 * 0.5 - 1) / 4 and (1 * 0.5 - 2) / 0.5 of the first sample, doubled by the model.
     assert_eq!(fed_with_normalized[..2], [0.0, -6.0]);
     job.model.onnx = with_normalization(&job.model.onnx, &job.train).unwrap();
+    // A second export of a model that was trained further keeps what the first has noted.
+    let twice = with_normalization(&job.model.onnx, &job.train).unwrap();
+    for (onnx, constants) in [(&job.model.onnx, 3), (&twice, 6)] {
+        let selected = select(&parse(onnx).unwrap(), &DeriveOptions::default()).unwrap();
+        let normalizes = |weight: &&Selected| weight.reason == Some("normalizes an input");
+        assert_eq!(selected.iter().filter(normalizes).count(), constants, "{selected:?}");
+    }
     job.train.data = plain;
     assert_eq!(scores(&job), fed_with_normalized);
 }

@@ -3,6 +3,7 @@
 //! ONNX has no place for it, but models may carry metadata:
 //!
 //! * [`TRAINABLE`] in the model's metadata, as `docs/models.md` shows it: the names that train, one a line.
+//! * [`NORMALIZED_BY`] there: the constants with which an export of ours normalizes the inputs.
 //! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer or lifted
 //!   constant; in the metadata of the value, and in the signature of the graph, which outlives its optimizer. What that
 //!   folded says what it was folded from. `requires_grad` is in neither.
@@ -19,6 +20,10 @@ use crate::param_list::names_of;
 
 /// Key of the model's metadata that holds the names of the parameters to train, one a line.
 pub const TRAINABLE: &str = "syncline.trainable";
+
+/// Key of the model's metadata that holds the names of the constants with which it normalizes its inputs, one a line. They come from the
+/// data and are no parameters.
+pub const NORMALIZED_BY: &str = "syncline.normalized_by";
 
 const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 pub(super) const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
@@ -39,6 +44,8 @@ pub(super) enum Kind {
 pub(super) struct ExporterMetadata {
     /// The names that the model itself wants trained.
     pub(super) trainable: Option<Vec<String>>,
+    /// The constants with which it normalizes its inputs.
+    pub(super) normalized_by: Vec<String>,
     /// Kinds by name; `None` if no exporter has noted any.
     kinds: Option<HashMap<String, Kind>>,
     /// Of parameters that are one tensor.
@@ -51,6 +58,7 @@ impl ExporterMetadata {
     pub(super) fn of(model: &ModelProto) -> Self {
         Self {
             trainable: metadata(&model.metadata_props, TRAINABLE).map(names_of),
+            normalized_by: metadata(&model.metadata_props, NORMALIZED_BY).map(names_of).unwrap_or_default(),
             kinds: kinds(model),
             tied: TiedNames::of(model),
             torch: model.producer_name == "pytorch",

@@ -38,7 +38,7 @@ mod untie_weights;
 
 pub(crate) use self::eval_parts::{EvalParts, norms_besides};
 pub(crate) use self::exporter::{Exported, Exporter};
-pub use self::exporter_metadata::TRAINABLE;
+pub use self::exporter_metadata::{NORMALIZED_BY, TRAINABLE};
 pub use self::inference_form::inference_form;
 pub(crate) use self::lift_weights::never_empty;
 pub use self::lift_weights::refuse_unloaded;

@@ -6,6 +6,7 @@
 //! * it holds the infinities of an attention mask, or every node that reads it does so where no gradient flows (the
 //!   scales of a `Resize`, the running statistics of a `BatchNormalization`; the bounds of a `Clip`, unless PyTorch's
 //!   exporter noted that one is a parameter);
+//! * the model normalizes its inputs by it, as an export of ours noted;
 //! * PyTorch's exporter noted that it is a buffer, or not one of the model's tensors at all;
 //! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's older exporter,
 //!   neither the name of a parameter nor, where nothing has one, the place of a bias. That is a guess, and
@@ -182,6 +183,9 @@ impl File<'_> {
 
     /// Without a list.
     fn by_itself(&self, tensor: &TensorProto) -> Verdict {
+        if self.metadata.normalized_by.contains(&tensor.name) {
+            return sure("normalizes an input");
+        }
         let uses = self.uses.get(tensor.name.as_str()).copied().unwrap_or_default();
         let kind = self.metadata.kind(&tensor.name);
         let trained_bound = uses.bound > 0 && kind == Some(Kind::Parameter);
