@@ -37,6 +37,16 @@ pub struct PreparedJob {
     pub warnings: Vec<String>,
     /// Training samples, validate and test, and what their label is.
     pub data: DataParts,
+    /// `None` where nothing trains.
+    measured: Option<Measured>,
+}
+
+impl PreparedJob {
+    /// What its training needs so that an evaluation of it measures this; `None` where one does, or nothing trains.
+    #[doc(hidden)]
+    pub fn lacks_for(&self, metric: Metric) -> Option<&'static str> {
+        self.measured?.lacks_for(metric)
+    }
 }
 
 /// An operator that the CPU does not have in this precision.
@@ -75,7 +85,6 @@ pub(super) struct DescribedTraining {
     /// What is doubtful about model, data and settings.
     pub warnings: Vec<String>,
     pub parts: DataParts,
-    #[cfg(feature = "train")]
     pub measured: Measured,
 }
 
@@ -101,7 +110,7 @@ pub(super) fn assemble_of<'a>(
     mut describe: impl FnMut(&'a str, &'a Training) -> Result<DescribedTraining, SubmitError>,
 ) -> Result<PreparedJob, SubmitError> {
     let (mut blobs, mut missing_cpu_kernel) = (Arc::default(), None);
-    let (mut warnings, mut data) = (Vec::new(), DataParts::default());
+    let (mut warnings, mut data, mut measured) = (Vec::new(), DataParts::default(), None);
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
@@ -109,7 +118,7 @@ pub(super) fn assemble_of<'a>(
                 let described = describe(&node.name, training)?;
                 (blobs, missing_cpu_kernel) = (described.blobs, described.missing_cpu_kernel);
                 warnings.extend(described.warnings);
-                data = described.parts;
+                (data, measured) = (described.parts, Some(described.measured));
                 NodeKind::Train(Box::new(described.spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
@@ -121,7 +130,7 @@ pub(super) fn assemble_of<'a>(
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
     check_test_split(&spec)?;
-    Ok(PreparedJob { spec, blobs, missing_cpu_kernel, warnings, data })
+    Ok(PreparedJob { spec, blobs, missing_cpu_kernel, warnings, data, measured })
 }
 
 fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
@@ -171,30 +180,38 @@ impl Measured {
             of_positive: classes == Some(of_two),
         }
     }
+
+    /// What a training needs so that this is measured; `None` where it is.
+    fn lacks_for(self, metric: Metric) -> Option<&'static str> {
+        let (is_measured, needs) = match metric {
+            Metric::Loss => return None,
+            Metric::Accuracy => (self.accuracy, "a loss of classes"),
+            Metric::TopKAccuracy => (
+                self.top_k_accuracy,
+                "softmax-cross-entropy with `loss_options = { top_k = 5 }`, or another k",
+            ),
+            Metric::Perplexity => {
+                (self.perplexity, "softmax-cross-entropy with `loss_options = { perplexity = true }`")
+            }
+            Metric::MacroF1 | Metric::MacroPrecision | Metric::MacroRecall => {
+                (self.of_classes, "a loss of classes, 1000 at most")
+            }
+            Metric::PositiveF1 | Metric::PositivePrecision | Metric::PositiveRecall => {
+                (self.of_positive, "two classes, or one label that is there or not")
+            }
+        };
+        (!is_measured).then_some(needs)
+    }
 }
 
 pub(super) fn check_monitor(node: &str, training: &Training, measured: Measured) -> Result<(), SubmitError> {
     let Some(monitor) = training.settings.evaluate.map(|evaluate| evaluate.monitor) else { return Ok(()) };
     let node = node.to_owned();
-    let (is_measured, needs) = match monitor {
-        Metric::Accuracy if !measured.accuracy => return Err(SubmitError::NoAccuracy { node }),
-        Metric::Loss | Metric::Accuracy => return Ok(()),
-        Metric::TopKAccuracy => (
-            measured.top_k_accuracy,
-            "softmax-cross-entropy with `loss_options = { top_k = 5 }`, or another k",
-        ),
-        Metric::Perplexity => {
-            (measured.perplexity, "softmax-cross-entropy with `loss_options = { perplexity = true }`")
-        }
-        Metric::MacroF1 | Metric::MacroPrecision | Metric::MacroRecall => {
-            (measured.of_classes, "a loss of classes, 1000 at most")
-        }
-        Metric::PositiveF1 | Metric::PositivePrecision | Metric::PositiveRecall => {
-            (measured.of_positive, "two classes, or one label that is there or not")
-        }
-    };
-    let refusal = || SubmitError::NotCounted { node, monitor: monitor.name(), needs };
-    if is_measured { Ok(()) } else { Err(refusal()) }
+    match (monitor, measured.lacks_for(monitor)) {
+        (_, None) => Ok(()),
+        (Metric::Accuracy, Some(_)) => Err(SubmitError::NoAccuracy { node }),
+        (_, Some(needs)) => Err(SubmitError::NotCounted { node, monitor: monitor.name(), needs }),
+    }
 }
 
 /// What is doubtful about settings that neither the training graph nor the data depend on.
@@ -294,7 +311,6 @@ pub(super) fn describe(
         missing_cpu_kernel: missing_kernel,
         warnings,
         parts: data.parts,
-        #[cfg(feature = "train")]
         measured,
     })
 }

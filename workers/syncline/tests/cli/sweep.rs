@@ -138,6 +138,11 @@ fn a_dry_run_shows_the_trials_without_a_cluster() {
     assert_eq!(said.json()["trials"][3]["values"]["settings.epochs"], "4");
     // What cannot train is refused as before a sweep.
     dry(&["--set", "settings.batch=1000"]).refused(2, "E028");
+    // So is what none of them would measure.
+    let unmeasured = dry(&["--by", "perplexity"]).refused(2, "E509");
+    let needs = "points-sweep-1 does not measure it, which needs softmax-cross-entropy with `loss_options = { perplexity";
+    assert!(unmeasured.err.contains(needs), "{unmeasured:#?}");
+    dry(&["--by", "macro-f1"]).ok();
 }
 
 #[test]
@@ -228,9 +233,7 @@ fn a_job_that_takes_the_name_of_a_trial_is_none_of_its_sweep() {
     at(&["submit", file, "--id", "points-sweep-1", "--replace", "--watch"]).ok();
     kill("CONT", sweep.id());
     let table = sweep.ended().ok().out;
-    let stands = |job: &str, how: &str| {
-        table.lines().any(|row| row.contains(job) && row.contains(how))
-    };
+    let stands = |job: &str, how: &str| table.lines().any(|row| row.contains(job) && row.contains(how));
     assert!(stands("points-sweep-1", "not there") && stands("points-sweep-2", "done"), "{table}");
     assert!(has_said("points-sweep-1: somebody has replaced it by another job"));
 }

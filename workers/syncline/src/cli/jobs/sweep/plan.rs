@@ -124,6 +124,7 @@ pub(super) async fn prepare(
     let yardsticks: Vec<Yardstick> = trials.iter().map(|trial| trial.yardstick).collect();
     let halving = args.rungs.as_ref().map(|rungs| Halving { rungs: rungs.clone(), keep: args.keep });
     check(args.by, halving.as_ref(), &yardsticks)?;
+    trials.iter().try_for_each(|trial| check_measured(args.by, trial))?;
     Ok(Plan { trials, metric: args.by, halving })
 }
 
@@ -166,6 +167,18 @@ fn check(metric: Metric, halving: Option<&Halving>, trials: &[Yardstick]) -> Res
         Some(rung) => refused(format!(
             "--rungs {rung}: the trials have {most} epochs, and whoever has come to the last one cannot be stopped"
         )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a metric that the evaluations of a trial do not have.
+fn check_measured(metric: Metric, trial: &Trial) -> Result<(), CliError> {
+    match trial.job.lacks_for(metric) {
+        Some(needs) => {
+            let what =
+                format!("--by {}: {} does not measure it, which needs {needs}", metric.name(), trial.id());
+            Err(CliError::Setting { what })
+        }
         None => Ok(()),
     }
 }
