@@ -113,6 +113,11 @@ fn the_same_job_again_is_the_one_that_is_there(file: &str, at: &dyn Fn(&[&str]) 
     let same = at(&["submit", file]).ok();
     assert!(same.out == "points\n" && same.err.contains("was submitted before"), "{same:#?}");
     assert_eq!(at(&["submit", file, "--json"]).ok().json()["is_new"], false);
+    let watched = at(&["submit", file, "--watch"]).ok();
+    assert!(
+        watched.err.contains("was submitted before and is done; --replace does it once more"),
+        "{watched:#?}"
+    );
     assert_eq!(at(&["submit", file, "--id", "again"]).ok().out, "again\n");
     let watched = at(&["watch", "again"]).ok();
     assert!(watched.out.contains("done  epoch 5/5"), "{}", watched.out);

@@ -303,6 +303,10 @@ async fn submit(
         say(&format!("pos_weight: {positive}"));
     }
     if args.watch {
+        // While nobody answers, whoever follows says so.
+        if !is_new && let Ok(there) = client.status(&id).await {
+            say(&said_before(&there.job, &args.connection.to_repeat()));
+        }
         return follow(&client, clock, job, args.json).await;
     }
     if args.json {
@@ -314,15 +318,18 @@ async fn submit(
         say(&format!("submitted; follow it with `syncline watch {id}{}`", args.connection.to_repeat()));
         return Ok(());
     }
-    let there = client.status(&id).await?.job;
-    say(&match there.is_over() {
-        true => over_before(&there),
-        false => format!(
-            "the same job was submitted before; `syncline status {id}{}` shows it",
-            args.connection.to_repeat()
-        ),
-    });
+    say(&said_before(&client.status(&id).await?.job, &args.connection.to_repeat()));
     Ok(())
+}
+
+/// That a job was there already.
+fn said_before(there: &JobStatus, to_repeat: &str) -> String {
+    match there.is_over() {
+        true => over_before(there),
+        false => {
+            format!("the same job was submitted before; `syncline status {}{to_repeat}` shows it", there.id)
+        }
+    }
 }
 
 /// What may be done about a job that was submitted before and is over.
