@@ -299,8 +299,14 @@ fn benchmarks_of_training_print_what_the_page_says() {
 #[test]
 fn a_job_is_measured_on_a_device_beside_its_bare_loop() {
     let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/jobs/digits.toml");
-    // One worker is enough, whatever the job asks for.
-    let set = ["--set", "settings.batch=64", "--set", "settings.min_workers=2"];
+    // One worker is enough, whatever the job asks for, and nothing is evaluated.
+    let set = [
+        ["--set", "settings.batch=64"],
+        ["--set", "settings.min_workers=2"],
+        ["--set", "data.validation_percent=10"],
+        ["--set", "settings.evaluate={ every_epochs = 1 }"],
+    ]
+    .concat();
     let device = [&["bench", "device", job, "--seconds", "1"][..], &set].concat();
     let printed = syncline(&[&device[..], &["--policies", "asp,local-sgd:4", "--json"]].concat()).ok();
     Page::read().holds("bench device", &printed);

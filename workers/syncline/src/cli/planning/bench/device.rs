@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::Serialize;
-use syncline::{PolicySpec, Settings};
+use syncline::{PolicySpec, Training};
 use syncline_kit::Device;
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_workers::submit::{FieldChange, JobFile, JobGraph, PreparedJob, prepare};
@@ -70,6 +70,7 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     let runtime = Runtime::load_for(args.device, &parts)?;
     let changes = args.changes.iter().map(|text| text.parse()).collect::<Result<Vec<FieldChange>, _>>()?;
     let mut graph = JobFile::load_with(&args.file, &changes)?;
+    graph.trainings_mut().for_each(plain);
     let job = prepare(&runtime, &graph)?;
     let (_, train) = job.spec.train().ok_or_else(|| not_measured("the job trains nothing"))?;
     let (batch, samples) = (train.batch, train.data.train_samples.max(1));
@@ -77,7 +78,8 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     let bare_samples_per_s = f64::from(batch) * 1e3 / bare_ms;
     say(&format!("bare loop {bare_ms:.2} ms, {bare_samples_per_s:.0} samples/s"));
     let epochs = (bare_samples_per_s * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
-    graph.trainings_mut().for_each(|training| plain(&mut training.settings));
+    // The gradients were compared a moment ago.
+    graph.trainings_mut().for_each(|training| training.settings.check = false);
     let policies = block_on(policies(args, &runtime, &mut graph, epochs, bare_samples_per_s))?;
     let (job, device) = (job.spec.id.to_string(), args.device.to_string());
     let measured = DeviceMeasured { job, device, batch, bare_ms, bare_samples_per_s, policies };
@@ -85,11 +87,12 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
 }
 
 /// One worker trains and nothing else, from the beginning: what else the job asks for is not measured here.
-fn plain(settings: &mut Settings) {
+fn plain(training: &mut Training) {
+    let Training { data, settings, .. } = training;
     (settings.min_workers, settings.max_workers, settings.queue_limit_s) = (1, None, None);
     (settings.checkpoint, settings.evaluate, settings.resume) = (None, None, None);
-    // The gradients were compared a moment ago.
-    settings.check = false;
+    // Nothing evaluates on them any more.
+    (data.validation, data.validation_percent) = (None, None);
 }
 
 /// The median step of the bare loop. The session goes before anybody else needs the device's memory.
