@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use syncline_scheduler::ids::JobId;
 
 use super::line::VERSION;
-use crate::cli::{Exit, Failure};
+use crate::cli::{Exit, Failure, reader_has_gone};
 
 /// Why a file of a job cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,8 @@ impl ExportError {
 
 impl From<ExportError> for Failure {
     fn from(error: ExportError) -> Self {
-        let exit = match error {
+        let exit = match &error {
+            ExportError::Write { source, .. } if reader_has_gone(source) => return Self::reader_gone(),
             // As of a running job that does not have it.
             ExportError::NotInIt { .. } => Exit::JobFailed,
             _ => Exit::Usage,

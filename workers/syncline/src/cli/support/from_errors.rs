@@ -16,12 +16,17 @@ use syncline_workers::{
     worker::WorkerError,
 };
 
-use super::{CliError, Exit, Failure, errors_page::what_to_do};
+use super::{CliError, Exit, Failure, errors_page::what_to_do, reader_has_gone};
 
 impl From<CliError> for Failure {
     fn from(error: CliError) -> Self {
-        let (exit, hint) = (error.exit(), error.hint());
-        Self::new(exit, error, hint)
+        match error {
+            CliError::Written { source, .. } if reader_has_gone(&source) => Self::reader_gone(),
+            error => {
+                let (exit, hint) = (error.exit(), error.hint());
+                Self::new(exit, error, hint)
+            }
+        }
     }
 }
 
@@ -203,5 +208,26 @@ impl From<WorkerError> for Failure {
         let exit =
             if matches!(error, WorkerError::Unreachable { .. }) { Exit::Unreachable } else { Exit::Internal };
         Self::of(exit, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::cli::exported::ExportError;
+
+    #[test]
+    fn a_reader_of_what_is_written_that_has_gone_away_is_no_failure() {
+        for (kind, exit) in [(io::ErrorKind::BrokenPipe, Exit::Ok), (io::ErrorKind::StorageFull, Exit::Usage)]
+        {
+            let (path, source) = (|| "/dev/fd/63".into(), || io::Error::from(kind));
+            let failures: [Failure; 2] = [
+                ExportError::Write { path: path(), source: source() }.into(),
+                CliError::Written { path: path(), source: source() }.into(),
+            ];
+            assert!(failures.iter().all(|failure| failure.exit() == exit), "{kind}: {failures:?}");
+        }
     }
 }

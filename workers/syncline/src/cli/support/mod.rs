@@ -36,7 +36,8 @@ pub(crate) use engine_clock::EngineClock;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{
-    csv_field, one_line, print, print_json, print_json_line, say, say_json, stdout_failed, table,
+    csv_field, one_line, print, print_json, print_json_line, reader_has_gone, say, say_json, stdout_failed,
+    table,
 };
 pub(crate) use picture::svg_file;
 pub(crate) use quantity::{TimeUnit, count, number, time, time_from};

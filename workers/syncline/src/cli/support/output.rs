@@ -32,11 +32,16 @@ fn write(text: &str) -> Result<(), Failure> {
     written.and_then(|()| stdout.flush()).map_err(stdout_failed)
 }
 
+/// Whether whoever read what is written, from stdout or a pipe, has gone away as `head` does: then nothing has failed.
+pub(crate) fn reader_has_gone(source: &io::Error) -> bool {
+    source.kind() == ErrorKind::BrokenPipe
+}
+
 /// Why a command ends whose stdout takes no more.
 pub(crate) fn stdout_failed(source: io::Error) -> Failure {
-    match source.kind() {
-        ErrorKind::BrokenPipe => Failure::reader_gone(),
-        _ => CliError::Output { source }.into(),
+    match reader_has_gone(&source) {
+        true => Failure::reader_gone(),
+        false => CliError::Output { source }.into(),
     }
 }
 

@@ -63,9 +63,12 @@ pub(super) async fn until_over(
             Ok(()) => {
                 unwritten.passed_with("it is written again");
             }
-            Err(error) if open.is_empty() => return Err(error.into()),
             Err(error) => {
-                unwritten.say_line(format!("not written, trying again: {}", Failure::from(error)));
+                let failure = Failure::from(error);
+                if open.is_empty() || failure.exit() == Exit::Ok {
+                    return Err(failure);
+                }
+                unwritten.say_line(format!("not written, trying again: {failure}"));
             }
         }
         if open.is_empty() {
