@@ -1,14 +1,14 @@
 //! What keeps a sweep from going on, and whether it may pass.
 
 use syncline_ps::PsError;
-use syncline_rpc::ShardFault;
+use syncline_rpc::{EngineFault, ShardFault};
 use syncline_workers::{client::ClientError, submit::SubmitError};
 
 use crate::cli::Failure;
 
 /// Why a round came to nothing.
 pub(super) enum Trouble {
-    /// The cluster is away, or Redis: the next round may succeed.
+    /// The cluster is away, or Redis, or there is no room in it: the next round may succeed.
     Passing(Failure),
     Final(Failure),
 }
@@ -44,6 +44,8 @@ impl MayPass for ClientError {
 impl MayPass for SubmitError {
     fn may_pass(&self) -> bool {
         match self {
+            // Room comes as jobs expire or are deleted, and other trials train meanwhile.
+            Self::Engine(ClientError::Refused(EngineFault::StoreNearlyFull { .. })) => true,
             Self::Engine(error) => error.is_passing(),
             Self::Upload(error) => {
                 error.is_away() || matches!(error, PsError::Refused { fault: ShardFault::Io { .. } })
@@ -64,5 +66,13 @@ mod tests {
         assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }));
         assert!(may_pass(ShardFault::SecondAway { digest, cause }));
         assert!(!may_pass(ShardFault::Invalid { what }));
+    }
+
+    #[test]
+    fn a_trial_is_submitted_again_where_redis_has_no_room_for_it() {
+        let may_pass = |fault: EngineFault| SubmitError::Engine(fault.into()).may_pass();
+        assert!(may_pass(EngineFault::StoreNearlyFull { used_bytes: 95, limit_bytes: 100 }));
+        assert!(may_pass(EngineFault::Store { cause: "it hangs".to_owned() }));
+        assert!(!may_pass(EngineFault::InvalidJob("[E027] job a: epochs is 0".to_owned())));
     }
 }
