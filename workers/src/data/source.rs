@@ -94,7 +94,8 @@ impl Form<'_> {
         }
         let here = table_of(files.source, files.inputs, wanted, self.passes_over_label);
         if !csv::needs_names(&files.tables(), &here)? {
-            return Ok(nothing);
+            // What its labels are the job has stored; numbers would be taken for classes otherwise.
+            return Ok(nothing.map(|_| csv::TableNames::stored(like)));
         }
         let there = table_of(&like.source, &like.inputs, wanted, false);
         let there = csv::Wanted { has_classes: there.has_classes || self.has_classes, ..there };

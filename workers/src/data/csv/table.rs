@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use syncline_scheduler::spec::Separator;
+use syncline_scheduler::spec::{DataSpec, Separator};
 
 use super::super::array::{Array, Numbers, Origin};
 use super::super::array_parts::ArrayParts;
@@ -71,6 +71,15 @@ pub(super) struct Read {
     pub(super) rows: Vec<usize>,
     /// What the classes are called, where labels are texts.
     pub(super) class_names: Option<Vec<String>>,
+}
+
+impl TableNames {
+    /// The classes that a job has stored with its data, without its files.
+    pub(in crate::data) fn stored(data: &DataSpec) -> Self {
+        let path = data.source.paths().first().copied().unwrap_or_default();
+        let classes = ClassNames { path: path.into(), names: data.class_names.clone() };
+        Self { classes: Some(classes).filter(|classes| !classes.names.is_empty()), ..Self::default() }
+    }
 }
 
 impl Wanted<'_> {

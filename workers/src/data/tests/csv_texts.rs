@@ -128,7 +128,15 @@ fn other_files_are_read_by_the_names_of_the_job() {
     assert_eq!(open("5,3,virginica\n", by_place, true).unwrap_err().code(), "E335");
     std::fs::remove_file(folder.path().join("train.csv")).unwrap();
     assert_eq!(open("5,3,versicolor\n", like, true).unwrap_err().code(), "E581");
+    // A job of a release that stored no names of classes.
     assert_eq!(labels(&open("5,3,1\n", like, true).unwrap()), [1.0]);
+    let names = ["setosa", "versicolor", "virginica"].map(str::to_owned).to_vec();
+    let job = DataSpec { class_names: names, ..job.clone() };
+    let error = open("5,3,1\n", Form { like: Some(&job), ..like }, true).unwrap_err();
+    assert_eq!(error.code(), "E582");
+    assert!(error.to_string().contains("label `1` is a number, and those of "), "{error}");
+    let unlabeled = Form { like: Some(&job), passes_over_label: true, ..like };
+    assert_eq!(samples(&open("5,3\n", unlabeled, false).unwrap()), [5.0, 3.0]);
 }
 
 #[test]
