@@ -50,7 +50,7 @@ pub enum FindError {
     },
     /// No state directory is named, and the environment has no place for one.
     #[error(
-        "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
+        "[E512] there is no place for the state: neither SYNCLINE_STATE_DIR nor HOME is set, nor XDG_STATE_HOME to an absolute path"
     )]
     NoStateDir,
     /// `SYNCLINE_ENGINE` names no engine.

@@ -101,7 +101,9 @@ impl FetchError {
             Self::Engine(error) => return error.hint(),
             Self::Shard(error) => return error.hint(),
             Self::NoSnapshotYet { .. } => {
-                "wait until it is over; a node `do = \"snapshot\"` in its graph writes one as soon as its training is".to_owned()
+                "wait until it is over; a node `do = \"snapshot\"` in its graph writes one as soon as its training is. A graph of tasks has \
+                 values instead: `syncline tasks JOB TASK`"
+                    .to_owned()
             }
             Self::NoSnapshot { job, .. } => {
                 format!(

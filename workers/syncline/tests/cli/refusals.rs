@@ -45,6 +45,7 @@ fn a_shell_is_told_the_commands_and_their_options() {
     for shell in ["bash", "zsh", "fish"] {
         let script = syncline(&["completions", shell]).ok().out;
         assert!(script.contains("checkpoint") && script.contains("dry-run"), "{script}");
+        assert!(!script.contains("chaos-worker") && !script.contains("bench-worker"), "{script}");
     }
 }
 

@@ -7,7 +7,7 @@ use syncline_rpc::folder;
 use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding, Verdict};
-use crate::cli::{ConnectionArgs, release, say};
+use crate::cli::{ConnectionArgs, release, say, support::connection::shell_word};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
@@ -141,7 +141,10 @@ fn disk(dir: &Path) -> Finding {
         true => Finding::warn(
             "state",
             format!("{found}, open to others"),
-            format!("what is in it is closed; `chmod 700 {}` hides the names as well", dir.display()),
+            format!(
+                "what is in it is closed; `chmod 700 {}` hides the names as well",
+                shell_word(&dir.display().to_string())
+            ),
         ),
         false => Finding::ok("state", found),
     }
