@@ -203,11 +203,11 @@ impl Job {
         self.supersteps.get_mut(&superstep).expect("callers name supersteps of the job")
     }
 
-    /// Moves a task, remembers when it ended, and reports whether the move was legal. An illegal one is a late or
-    /// repeated message: it changes nothing.
+    /// Moves a task, remembers when it ended, and says whether it moved. A move that its state does not accept comes of a late or repeated
+    /// message, or of a decision about a task that has ended: it changes nothing.
     pub(super) fn apply(&mut self, id: &TaskId, event: &TaskEvent, now_us: u64) -> bool {
         let Some(task) = self.tasks.get_mut(id) else { return false };
-        let Ok(next) = task.state.apply(event, task.attempts) else { return false };
+        let Some(next) = task.state.apply(event, task.attempts) else { return false };
         if let TrainingTaskState::Leased { attempt, .. } = next {
             task.attempts = attempt;
         }

@@ -3,4 +3,4 @@
 
 mod task;
 
-pub use task::{Holder, IllegalTransition, InvalidTaskId, TaskEvent, TaskId, TrainingTaskState};
+pub use task::{Holder, InvalidTaskId, TaskEvent, TaskId, TrainingTaskState};
