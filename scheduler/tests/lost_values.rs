@@ -76,8 +76,12 @@ impl Rig {
 
     /// With so many for those that make values, and for those that take them.
     fn with_crash_retries(tasks: Vec<NewTask>, crashes: [u16; 2]) -> Self {
+        Self::with_classes(tasks, vec![class("make", crashes[0]), class("take", crashes[1])])
+    }
+
+    /// The first is of those that make values, the second of those that take them.
+    fn with_classes(tasks: Vec<NewTask>, classes: Vec<TaskClass>) -> Self {
         let mut rig = Self { core: Core::new(1), orders: Vec::new(), released: Vec::new(), now_us: 1 };
-        let classes = vec![class("make", crashes[0]), class("take", crashes[1])];
         for (worker, class) in [MAKER, TAKER].into_iter().zip(&classes) {
             rig.join(worker, class);
         }
@@ -323,4 +327,45 @@ fn a_value_that_is_lost_again_and_again_is_given_up() {
         rig.reason(1),
         format!("it failed: [E404] a blob is on none of the shards, and cannot be made again: {why}")
     );
+}
+
+#[test]
+fn a_failure_of_what_was_made_again_that_somebody_has_dealt_with_fails_no_job_when_another_taker_is_skipped()
+{
+    use TaskState::{Done, Failed, Skipped};
+    let outcome = |task| Arg::Outcome(TaskRef::New(task));
+    // 0 gives a value that 3 finds lost. 4 and 5 take its outcome, and wait for 1 and 2.
+    let with_failure = || {
+        let takers = [vec![output(0)], vec![outcome(0), output(1)], vec![outcome(0), output(2)]];
+        let mut tasks = vec![call(2, vec![]), make(vec![]), make(vec![])];
+        tasks.extend(takers.map(take));
+        let mut strict = class("make", 1);
+        strict.rules.on_failure = OnFailure::FailJob;
+        let mut rig = Rig::with_classes(tasks, vec![class("make", 1), class("take", 0), strict]);
+        rig.end(MAKER, 0, large("a"));
+        rig.end(TAKER, 3, lost(&["a"]));
+        rig.end(MAKER, 0, failed(FailureCause::Function));
+        rig
+    };
+    // The failure is dealt with, or somebody is at it, when task 2 ends without a value.
+    for has_ended in [true, false] {
+        let mut rig = with_failure();
+        rig.end(MAKER, 1, Outcome::Value(Value::default()));
+        if has_ended {
+            rig.end(TAKER, 4, Outcome::Value(Value::default()));
+        }
+        rig.end(MAKER, 2, failed(FailureCause::Function));
+        if !has_ended {
+            rig.end(TAKER, 4, Outcome::Value(Value::default()));
+        }
+        assert_eq!(rig.states(), [Failed, Done, Failed, Skipped, Done, Skipped]);
+        assert_eq!(*rig.phase(), Phase::Done);
+    }
+
+    let mut rig = with_failure();
+    for task in [1, 2] {
+        assert_eq!(*rig.phase(), Phase::Running);
+        rig.end(MAKER, task, failed(FailureCause::Function));
+    }
+    assert!(matches!(rig.phase(), Phase::Failed { .. }), "nobody deals with it: {:?}", rig.phase());
 }

@@ -10,9 +10,30 @@ use super::{
 use crate::tasks::{OnFailure, TaskState};
 
 impl TaskJob {
-    /// Whether the outcome of a task that fails or has failed, or of one that is skipped with it, goes to a task that takes it. Cost
-    /// O(tasks that are skipped, with their edges).
-    pub(super) fn is_caught(&self, task: u32) -> bool {
+    /// Whether the outcome of a task that has failed, or of one that is skipped with it, goes to a task that takes it.
+    fn is_caught(&self, failed: u32) -> bool {
+        let noted =
+            self.faults.get(&failed).map(|faults| &*faults.takers).filter(|takers| !takers.is_empty());
+        match noted {
+            Some(takers) => takers.iter().any(|taker| self.takes_outcomes(*taker)),
+            None => self.takers(failed).into_iter().any(|taker| self.takes_outcomes(taker)),
+        }
+    }
+
+    /// Notes who is to take the failure of a task that fails, if anybody does; `false`: nobody. Of one that was made again it shows
+    /// later no more who has begun with its failure, and who had its value before.
+    pub(super) fn catch(&mut self, task: u32) -> bool {
+        let takers = self.takers(task);
+        let is_caught = takers.iter().any(|taker| self.takes_outcomes(*taker));
+        if is_caught && self.is_made_again(task) {
+            self.note_attempts(task).takers = takers;
+        }
+        is_caught
+    }
+
+    /// The tasks to which the outcome goes of a task that fails or has failed, or of one that is skipped with it. Cost O(tasks that are
+    /// skipped, with their edges).
+    fn takers(&self, task: u32) -> Vec<u32> {
         let (mut lost, mut open, mut takers) = (HashSet::from([task]), vec![task], Vec::new());
         while let Some(task) = open.pop() {
             let again = self.is_made_again(task);
@@ -31,7 +52,8 @@ impl TaskJob {
                 }
             }
         }
-        takers.iter().any(|taker| !lost.contains(taker) && self.takes_outcomes(*taker))
+        takers.retain(|taker| !lost.contains(taker));
+        takers
     }
 
     /// A task whose failure is to fail the job, because none of those that were to take it does: `enders` have ended and gave nothing.

@@ -331,8 +331,7 @@ impl TaskJob {
     /// A task fails for good.
     pub(super) fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
-        let ends_job =
-            self.class_of(task).class.rules.on_failure == OnFailure::FailJob && !self.is_caught(task);
+        let ends_job = self.class_of(task).class.rules.on_failure == OnFailure::FailJob && !self.catch(task);
         self.note_attempts(task).last = Some(failure.clone());
         self.settle(task, End::Nothing(TaskState::Failed));
         let Failure { code, reason, .. } = failure;

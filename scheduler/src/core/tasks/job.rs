@@ -92,6 +92,9 @@ pub(super) struct RetryState {
     /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
+    /// The tasks that were to take its failure as an outcome, where it failed when it was made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takers: Vec<u32>,
     /// When the next attempt may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until_us: Option<u64>,
