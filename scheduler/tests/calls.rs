@@ -271,6 +271,13 @@ impl CallWorker {
         }
     }
 
+    /// Reports an attempt that gives nothing, whatever the task does.
+    pub fn end_with(&mut self, key: &TaskKey, outcome: Outcome) {
+        let (nonce, order) = self.held.remove(key).unwrap();
+        self.drop_dependents(&key.0, key.1);
+        self.reports.push_back((key.0.clone(), nonce, task_end(order.task.0, order.attempt, outcome)));
+    }
+
     pub fn run(&mut self, key: &TaskKey) {
         let (nonce, order) = self.held.remove(key).unwrap();
         let OrderArg::One(OneArg::Value(Value::Inline(kind))) = &order.args[0] else {

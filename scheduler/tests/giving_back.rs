@@ -143,6 +143,17 @@ fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_
 }
 
 #[test]
+fn a_worker_that_was_asked_for_what_it_had_may_have_it_again() {
+    let mut world = World::new();
+    world.join(OTHER, "f");
+    world.tick_after(500 * MS);
+    let back: Vec<(u32, u16)> = (2..10).map(|task| (task, 1)).collect();
+    world.end(BUSY, &back, &Outcome::NotBegun);
+    let half = vec![(6, 2), (7, 2)];
+    assert_eq!(world.end(BUSY, &[(1, 1)], &done()), [(BUSY, 'r', half)], "its fair part");
+}
+
+#[test]
 fn a_wide_task_does_not_come_back_to_where_it_cannot_begin() {
     let mut world = World::with_wide_task_behind_long_one();
     world.join_with(OTHER, "f", 2);

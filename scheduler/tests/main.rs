@@ -6,6 +6,7 @@
 
 mod abandoned;
 mod attempt_events;
+mod avoidance;
 mod best_parameters;
 mod calls;
 mod canceling;

@@ -6,11 +6,12 @@ use std::cmp::Reverse;
 use super::{
     job::TaskJob,
     lease_builder::LeaseBuilder,
-    leasing::{Matching, TaskAssigner, offered},
+    leasing::{Matching, TaskAssigner},
     ready_class::ReadyClass,
+    worker_load::WorkerLoad,
 };
 use crate::{
-    core::{Effect, WorkerInfo, panics::Handling},
+    core::{Effect, panics::Handling},
     ids::Incarnation,
     tasks::TaskState,
 };
@@ -70,17 +71,9 @@ impl TaskAssigner {
     /// The workers that may have a task of this class as their only one, now or once they have nothing: none that has such a task
     /// already, nor one that could have what is ready of a job in front.
     fn able(&self, ready: &ReadyClass, matching: &Matching<'_>) -> Vec<Incarnation> {
-        let could_have = |worker: Incarnation, about: &WorkerInfo, class: &ReadyClass| {
-            let Some(job) = matching.jobs.get(&class.job).filter(|job| job.gives_out()) else { return false };
-            let (training, each) = ((matching.training)(worker, about), job.resources_of(class.class));
-            let has_slot = about.capacity.slots > training;
-            let fits = each.is_none() || offered(about, training).fits(each) > 0;
-            has_slot && fits && about.capacity.can_run(&job.class(class.class).class)
-        };
         let is_able = |worker: Incarnation| {
-            let Some(about) = matching.workers.get(&worker) else { return false };
             let mut in_front = self.ready_classes.iter().take_while(|other| other.turn() < ready.turn());
-            could_have(worker, about, ready) && !in_front.any(|other| could_have(worker, about, other))
+            matching.could_have(worker, ready) && !in_front.any(|other| matching.could_have(worker, other))
         };
         let free = self.loads.iter().filter(|(_, load)| !load.alone).map(|(worker, _)| *worker);
         free.filter(|worker| is_able(*worker)).collect()
@@ -134,7 +127,8 @@ impl TaskAssigner {
     }
 
     /// Whether it takes nothing more for now, however many slots it has left.
-    pub(super) fn is_reserved(&self, worker: Incarnation) -> bool {
-        self.is_emptied(worker) || self.loads.get(&worker).is_some_and(|load| load.alone)
+    pub(super) fn is_reserved(&self, worker: Incarnation, now_us: u64) -> bool {
+        let takes_no_more = |load: &WorkerLoad| load.alone || load.takes_one_at_a_time(now_us);
+        self.is_emptied(worker) || self.loads.get(&worker).is_some_and(takes_no_more)
     }
 }

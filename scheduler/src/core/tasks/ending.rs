@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{
     adding::ReferenceScope,
+    avoidance::came_back,
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
@@ -79,8 +80,8 @@ impl TaskJob {
             return self.never_began(task, now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
-        // One whose arguments are lost has not run.
-        if !matches!(end.outcome, Outcome::ArgumentsLost(_)) {
+        // One whose arguments are lost has not run, and a machine that fails all at once says nothing of how long they run.
+        if !matches!(end.outcome, Outcome::ArgumentsLost(_)) && !came_back(&end.outcome) {
             let mean = &mut self.class_mut(slot.class).mean_run_us;
             let run_us = end.run_us as f32;
             *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
@@ -320,6 +321,7 @@ impl TaskJob {
         if count <= budget && attempts < u16::MAX {
             let until_us = now_us + pause_us(backoff, count, seed(nonce, task, attempts));
             faults.backoff_until_us = Some(until_us);
+            faults.wait_for_others_from(until_us);
             self.graph.set_state(task, TaskState::Backoff);
             self.graph.slot_mut(task).unmet = self.open_inputs(task);
             self.postponed.insert((until_us, task));

@@ -49,7 +49,8 @@ impl Core {
             return;
         }
         let has_free_slot = |worker: &Incarnation| {
-            self.task_slots(*worker) > self.fleet.held_slots(*worker) && !self.fleet.is_reserved(*worker)
+            self.task_slots(*worker) > self.fleet.held_slots(*worker)
+                && !self.fleet.is_reserved(*worker, turn.now_us)
         };
         let idle: Vec<Incarnation> = self.workers.keys().copied().filter(has_free_slot).collect();
         for worker in keeping {
@@ -80,8 +81,14 @@ impl Core {
                     continue;
                 }
                 let takes = job.class(slot.class).class.rules.needs.slots;
-                let fits =
-                    *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle));
+                let fits = match job.avoided(task) {
+                    [] => *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle)),
+                    avoided => {
+                        let mut others = idle.to_vec();
+                        others.retain(|worker| !avoided.contains(worker));
+                        self.one_has_room(job, slot.class, &others)
+                    }
+                };
                 waits |= fits && slots < takes;
                 slots = slots.saturating_sub(takes);
                 if fits {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{InvalidGraph, TaskJob, adding::ReferenceScope, ending::Loss, leasing::Matching};
+use super::{
+    InvalidGraph, TaskJob, adding::ReferenceScope, avoidance::came_back, ending::Loss, leasing::Matching,
+};
 use crate::{
     core::{
         Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
@@ -135,8 +137,14 @@ impl Core {
         turn: &mut Turn<'_>,
     ) {
         let has_ended = |end: &TaskEnd| end.outcome != Outcome::NotBegun;
+        // What the engine asked it for came back for no fault of its own.
+        let asked_back = self.fleet.is_asked_back(worker);
+        let came_back = |end: &TaskEnd| came_back(&end.outcome) && (has_ended(end) || !asked_back);
         if groups.iter().flat_map(|group| &group.ended).any(has_ended) {
             self.fleet.progress(worker, turn.now_us);
+        }
+        if groups.iter().flat_map(|group| &group.ended).any(|end| has_ended(end) && !came_back(end)) {
+            self.fleet.note_run(worker);
         }
         for ReportGroup { job: id, nonce, ended } in groups {
             let _handling = Handling(&id);
@@ -147,6 +155,9 @@ impl Core {
                 if under_another && !job.was_loaded(worker, &end) {
                     job.note_unknown_attempt(end.task.0, end.attempt);
                 } else {
+                    if came_back(&end) && job.avoid(worker, &end, turn.now_us) {
+                        self.fleet.note_return(worker, turn.now_us);
+                    }
                     job.attempt_ended(worker, end, turn.now_us);
                 }
             }

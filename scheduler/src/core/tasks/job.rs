@@ -8,6 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    avoidance::Standing,
     changes::{Changes, PendingActions},
     graph::Graph,
     last_runs::LastRuns,
@@ -56,13 +57,21 @@ pub(super) struct ClassState {
     pub mean_run_us: Option<f32>,
     /// Tasks that are ready, the oldest first, and some that are not any more.
     pub ready: BinaryHeap<Reverse<u32>>,
+    /// Ready tasks that came back from a worker, and some that are not ready any more, with the last in the line that may have each.
+    pub returned: BTreeMap<u32, Standing>,
     /// Ready tasks that are to be the only task of a worker.
     pub alone: BTreeSet<u32>,
 }
 
 impl ClassState {
     pub fn new(class: TaskClass) -> Self {
-        Self { class, mean_run_us: None, ready: BinaryHeap::new(), alone: BTreeSet::new() }
+        let (ready, returned, alone) = <(BinaryHeap<_>, BTreeMap<_, _>, BTreeSet<_>)>::default();
+        Self { class, mean_run_us: None, ready, returned, alone }
+    }
+
+    /// Whether no task of it can be given to a worker that has others.
+    pub fn is_exhausted(&self) -> bool {
+        self.ready.is_empty() && self.returned.is_empty()
     }
 }
 
@@ -95,6 +104,12 @@ pub(super) struct RetryState {
     /// The tasks that were to take its failure as an outcome, where it failed when it was made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takers: Vec<u32>,
+    /// Workers from which it came back, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoided: Vec<Incarnation>,
+    /// Until when it waits for others than these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub others_first_until_us: u64,
     /// When the next attempt may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until_us: Option<u64>,
@@ -332,10 +347,21 @@ impl TaskJob {
             self.outbox.offered.push(class);
             return;
         }
-        if self.class(class).ready.is_empty() {
+        if self.class(class).ready.is_empty() || !self.avoided(task).is_empty() {
             self.outbox.offered.push(class);
         }
-        self.class_mut(class).ready.push(Reverse(task));
+        self.line_up(task);
+    }
+
+    /// A task that is ready waits for a worker.
+    pub(super) fn line_up(&mut self, task: u32) {
+        let avoids_some = !self.avoided(task).is_empty();
+        let class = self.class_mut(self.graph.slot(task).class);
+        if avoids_some {
+            class.returned.insert(task, Standing::First);
+        } else {
+            class.ready.push(Reverse(task));
+        }
     }
 
     /// Whether a task may be why workers were lost.
@@ -359,7 +385,7 @@ impl TaskJob {
         self.changes.job_state = true;
         self.tell(if paused { Happening::Paused } else { Happening::Resumed }, now_us);
         self.restart_queue_deadline();
-        let has_ready = |class: &ClassState| !(class.ready.is_empty() && class.alone.is_empty());
+        let has_ready = |class: &ClassState| !(class.is_exhausted() && class.alone.is_empty());
         let waiting = self.classes.iter().enumerate().filter(|(_, class)| has_ready(class));
         self.outbox.offered.extend(waiting.map(|(class, _)| ClassIndex(class as u16)));
     }
@@ -399,6 +425,7 @@ impl TaskJob {
     pub(super) fn clear_schedules(&mut self) {
         for class in &mut self.classes {
             class.ready = BinaryHeap::new();
+            class.returned.clear();
             class.alone.clear();
         }
         self.end_trainings();

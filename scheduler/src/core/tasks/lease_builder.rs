@@ -21,6 +21,7 @@ pub(super) struct LeaseBuilder<'a> {
     pub slots: u32,
     pub offered: Resources,
     pub load: &'a mut WorkerLoad,
+    pub now_us: u64,
     pub orders: Vec<Order>,
     /// Jobs of which it has taken tasks.
     pub touched: &'a mut BTreeSet<JobId>,
@@ -39,21 +40,21 @@ impl<'a> LeaseBuilder<'a> {
             (load.progress_us, load.asked_us) = (now_us, None);
         }
         let (slots, offered) = (about.capacity.slots.saturating_sub(training), offered(about, training));
-        Self { worker, about, slots, offered, load, orders: Vec::new(), touched }
+        Self { worker, about, slots, offered, load, now_us, orders: Vec::new(), touched }
     }
 
     /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more for want of slots.
     pub(super) fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) -> bool {
         let mut taken = 0;
         while taken < share && self.room(job, class) > 0 {
-            let Some(Reverse(task)) = job.class_mut(class).ready.pop() else { return false };
+            let Some(task) = self.next_ready(job, class) else { return false };
             if job.graph.state(task) != TaskState::Ready {
                 continue;
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
             let suspect = job.is_suspect(task);
             if suspect && self.load.held_slots >= self.slots {
-                job.class_mut(class).ready.push(Reverse(task));
+                job.line_up(task);
                 return true;
             }
             self.lease(job, task);
@@ -63,6 +64,24 @@ impl<'a> LeaseBuilder<'a> {
             }
         }
         self.slot_room(job, class) == 0
+    }
+
+    /// Takes the task out that is the next one for this worker: what came back from another one first.
+    fn next_ready(&self, job: &mut TaskJob, class: ClassIndex) -> Option<u32> {
+        if let Some(task) = self.next_returned(job, class) {
+            job.class_mut(class).returned.remove(&task);
+            return Some(task);
+        }
+        job.class_mut(class).ready.pop().map(|Reverse(task)| task)
+    }
+
+    fn next_returned(&self, job: &TaskJob, class: ClassIndex) -> Option<u32> {
+        job.next_returned(class, (self.worker, self.load))
+    }
+
+    /// Whether this worker would take more of what is ready of a class.
+    pub(super) fn may_take_more(&self, job: &TaskJob, class: ClassIndex) -> bool {
+        !job.class(class).ready.is_empty() || self.next_returned(job, class).is_some()
     }
 
     /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some does.
@@ -123,7 +142,11 @@ impl<'a> LeaseBuilder<'a> {
     /// How many more of a class it takes as far as its slots go.
     fn slot_room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
         let class = job.class(class);
-        self.load.room(self.slots, class.class.rules.needs.slots, class.mean_run_us)
+        let room = self.load.room(self.slots, class.class.rules.needs.slots, class.mean_run_us);
+        if self.load.takes_one_at_a_time(self.now_us) {
+            return room.min(u32::from(self.load.held == 0));
+        }
+        room
     }
 
     pub(super) fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {

@@ -7,10 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    alone::EmptiedWorker,
-    job::{ClassState, TaskJob},
-    lease_builder::LeaseBuilder,
-    ready_class::ReadyClass,
+    alone::EmptiedWorker, job::TaskJob, lease_builder::LeaseBuilder, ready_class::ReadyClass,
     worker_load::WorkerLoad,
 };
 use crate::{
@@ -28,6 +25,8 @@ pub(in crate::core) struct TaskAssigner {
     with_free_capacity: BTreeSet<Incarnation>,
     /// Those of them that may take up the rest of a chain.
     in_chains: BTreeSet<Incarnation>,
+    /// Classes with ready tasks that came back from a worker.
+    pub(super) returned_classes: BTreeSet<ReadyClass>,
     /// Classes with ready tasks that are to be alone.
     pub(super) alone_classes: BTreeSet<ReadyClass>,
     /// Who takes nothing more until it has nothing, for the next of these.
@@ -45,6 +44,7 @@ impl TaskAssigner {
     /// A job is no more. Another one of its name may have fewer classes.
     pub(in crate::core) fn job_gone(&mut self, id: &JobId) {
         self.ready_classes.retain(|ready| ready.job != *id);
+        self.returned_classes.retain(|ready| ready.job != *id);
         self.alone_classes.retain(|ready| ready.job != *id);
     }
 
@@ -57,11 +57,14 @@ impl TaskAssigner {
     /// Takes note of what happened to a job.
     pub(super) fn take_note(&mut self, job: &mut TaskJob) {
         while let Some(class) = job.outbox.offered.pop() {
-            let ClassState { ready, alone, .. } = job.class(class);
-            if !alone.is_empty() {
+            let state = job.class(class);
+            if !state.alone.is_empty() {
                 self.alone_classes.insert(ReadyClass::of(job, class));
             }
-            if !ready.is_empty() {
+            if !state.returned.is_empty() {
+                self.returned_classes.insert(ReadyClass::of(job, class));
+            }
+            if !state.is_exhausted() {
                 self.ready_classes.insert(ReadyClass::of(job, class));
             }
         }
@@ -111,6 +114,11 @@ impl TaskAssigner {
         }
     }
 
+    /// Whether a worker was asked to give back what it has not begun, and nothing of it has ended since.
+    pub(super) fn is_asked_back(&self, worker: Incarnation) -> bool {
+        self.loads.get(&worker).is_some_and(|load| load.asked_us.is_some())
+    }
+
     /// Slots that take up what a worker has.
     pub(super) fn held_slots(&self, worker: Incarnation) -> u32 {
         self.loads.get(&worker).map_or(0, |load| load.held_slots)
@@ -146,6 +154,18 @@ pub(super) struct Matching<'a> {
     pub touched: BTreeSet<JobId>,
 }
 
+impl Matching<'_> {
+    /// Whether a worker could have a task of a class if it had no others.
+    pub(super) fn could_have(&self, worker: Incarnation, class: &ReadyClass) -> bool {
+        let Some(about) = self.workers.get(&worker) else { return false };
+        let Some(job) = self.jobs.get(&class.job).filter(|job| job.gives_out()) else { return false };
+        let (training, each) = ((self.training)(worker, about), job.resources_of(class.class));
+        let has_slot = about.capacity.slots > training;
+        let fits = each.is_none() || offered(about, training).fits(each) > 0;
+        has_slot && fits && about.capacity.can_run(&job.class(class.class).class)
+    }
+}
+
 /// It follows from jobs and workers.
 impl PartialEq for TaskAssigner {
     fn eq(&self, _: &Self) -> bool {
@@ -157,6 +177,7 @@ impl TaskAssigner {
     /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         self.place_alone(matching, effects);
+        self.line_up_returned(matching);
         let in_chains = std::mem::take(&mut self.in_chains);
         let takers = if self.ready_classes.is_empty() { in_chains } else { self.with_free_capacity.clone() };
         // A fair part of what is there: others may be just as free.
@@ -274,10 +295,13 @@ fn take_classes<'a>(
         if is_saving && !job.resources_of(ready.class).is_none() {
             continue;
         }
-        let most = share.tasks(class.ready.len(), taker.free_slots(), class.class.rules.needs.slots);
+        let tasks = class.ready.len() + class.returned.len();
+        let most = share.tasks(tasks, taker.free_slots(), class.class.rules.needs.slots);
         let lacks_slots = taker.take_ready(job, ready.class, most);
-        if job.class(ready.class).ready.is_empty() {
+        if job.class(ready.class).is_exhausted() {
             taken.exhausted.push(ready.clone());
+        } else if !lacks_slots && !taker.may_take_more(job, ready.class) {
+            // What is left waits for other workers, and keeps this one from nothing.
         } else if lacks_slots || taker.room(job, ready.class) > 0 {
             taken.leaves_some = !lacks_slots && taker.free_slots() > 0;
             taken.waits = Some(ready);

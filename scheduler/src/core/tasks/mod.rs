@@ -7,6 +7,7 @@
 mod adding;
 mod alone;
 mod attempt_events;
+mod avoidance;
 mod backoff;
 mod canceling;
 mod canceling_task;

@@ -75,7 +75,7 @@ impl Core {
                 return (task, None);
             }
             let class = job.graph.slot(task).class;
-            let reason = reasons.entry(class).or_insert_with(|| self.why_not_held(job, task));
+            let reason = reasons.entry(class).or_insert_with(|| self.why_not_held(job, task, now_us));
             (task, Some(reason.clone()))
         });
         with_reason.collect()

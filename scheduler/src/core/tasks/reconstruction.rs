@@ -151,6 +151,7 @@ impl TaskJob {
             faults.again = true;
             // What its first run needed says nothing of this one.
             (faults.crashes, faults.errors, faults.stops) = (0, 0, 0);
+            (faults.avoided, faults.others_first_until_us) = (Vec::new(), 0);
             self.graph.slot_mut(task).unmet = 0;
             if let Some(child) = self.graph.continued_by(task) {
                 self.continued.insert(task, child);

@@ -166,11 +166,11 @@ impl Core {
                     ""
                 };
                 let why = match job.graph.state(task) {
-                    TaskState::Ready => {
-                        let why = || self.why_not_held(job, task);
+                    TaskState::Ready if job.avoided(task).is_empty() => {
+                        let why = || self.why_not_held(job, task, now_us);
                         reasons.entry(job.graph.slot(task).class).or_insert_with(why).clone()
                     }
-                    _ => self.why_not_held(job, task),
+                    _ => self.why_not_held(job, task, now_us),
                 };
                 why + alone + &fails.unwrap_or_default()
             }
@@ -222,9 +222,12 @@ impl Core {
     }
 
     /// Why no worker has begun a task that could begin, or how it trains, in words.
-    pub(super) fn why_not_held(&self, job: &TaskJob, task: u32) -> String {
+    pub(super) fn why_not_held(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
         match &job.class_of(task).class {
-            TaskClass { work: Work::Call(function), rules } => self.why_not_given(function, &rules.needs),
+            TaskClass { work: Work::Call(function), rules } => {
+                let comes_last = |worker| self.fleet.comes_last(job, task, worker);
+                self.why_not_given(function, &rules.needs, comes_last, now_us)
+            }
             TaskClass { work: Work::Train(_), .. } if job.graph.state(task) == TaskState::Ready => {
                 job.why_not_begun()
             }

@@ -11,8 +11,15 @@ use crate::{
 };
 
 impl Core {
-    /// Why nobody has a task that is ready: nobody can, or who can is busy.
-    pub(super) fn why_not_given(&self, function: &FunctionId, needs: &Needs) -> String {
+    /// Why nobody has a task that is ready: nobody can, or who can is busy. `comes_last`: the workers that have it only where no other
+    /// could.
+    pub(super) fn why_not_given(
+        &self,
+        function: &FunctionId,
+        needs: &Needs,
+        comes_last: impl Fn(Incarnation) -> bool,
+        now_us: u64,
+    ) -> String {
         let workers = self.workers.iter().filter(|(_, about)| !about.capacity.is_none());
         let (mut all, mut named, mut have_it, mut able) = (0, 0, Vec::new(), Vec::new());
         for (worker, about) in workers {
@@ -34,7 +41,30 @@ impl Core {
                 "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
             ),
             (_, _, _, 0) => self.why_never(function, needs, &have_it),
-            _ => self.why_not_now(needs, &able),
+            _ => {
+                let (last, others): (Vec<_>, Vec<_>) =
+                    able.iter().partition(|(worker, _)| comes_last(*worker));
+                match others.is_empty() {
+                    true => self.why_not_now(needs, &able, now_us),
+                    false => self.why_not_now(needs, &others, now_us) + &self.who_comes_last(&last),
+                }
+            }
+        }
+    }
+
+    /// Who leaves a task to others, and why.
+    fn who_comes_last(&self, last: &[(Incarnation, &WorkerInfo)]) -> String {
+        let named = last.iter().take(NAMED_IN_A_SENTENCE).map(|(worker, _)| self.worker_name(*worker));
+        let named = named.collect::<Vec<_>>().join(", ");
+        match last.len() {
+            0 => String::new(),
+            all => {
+                let comes = if all == 1 { "comes" } else { "come" };
+                let more = if all > NAMED_IN_A_SENTENCE { " and more" } else { "" };
+                format!(
+                    "; {named}{more} {comes} last, because it, or what ran there last, failed by the machine or could not begin"
+                )
+            }
         }
     }
 
@@ -69,14 +99,15 @@ impl Core {
     }
 
     /// Some could hold it, and are busy.
-    fn why_not_now(&self, needs: &Needs, able: &[(Incarnation, &WorkerInfo)]) -> String {
+    fn why_not_now(&self, needs: &Needs, able: &[(Incarnation, &WorkerInfo)], now_us: u64) -> String {
         let named = &able[..able.len().min(NAMED_IN_A_SENTENCE)];
         let asked = &needs.resources;
         let is_short = |(worker, about): &&(Incarnation, &WorkerInfo)| {
             self.fleet.free(*worker, offered(about, self.training(*worker, about))).fits(asked) == 0
         };
         let busy = |workers: &[&(Incarnation, &WorkerInfo)]| {
-            workers.iter().map(|(worker, about)| self.has_now(*worker, about)).collect::<Vec<_>>().join("; ")
+            let busy = workers.iter().map(|(worker, about)| self.has_now(*worker, about, now_us));
+            busy.collect::<Vec<_>>().join("; ")
         };
         let (short, full): (Vec<_>, Vec<_>) = named.iter().partition(is_short);
         if short.is_empty() {
@@ -102,7 +133,7 @@ impl Core {
     }
 
     /// What a worker has to do, in words. Cost O(jobs that go on).
-    fn has_now(&self, worker: Incarnation, about: &WorkerInfo) -> String {
+    fn has_now(&self, worker: Incarnation, about: &WorkerInfo, now_us: u64) -> String {
         let trainings = self.jobs.live().filter(|job| job.trains_on(about.process, worker));
         let trainings = trainings.map(|job| format!("training {}", job.id()));
         let held = self.task_jobs.values().filter_map(|job| Some((job, job.leases.get(&worker)?)));
@@ -113,7 +144,13 @@ impl Core {
         let all: Vec<String> = trainings.chain(calls).take(NAMED_IN_A_SENTENCE + 1).collect();
         let named = &all[..all.len().min(NAMED_IN_A_SENTENCE)];
         let more = if all.len() > named.len() { " and more" } else { "" };
-        format!("{} has {}{more}", self.worker_name(worker), named.join(", "))
+        let one_at_a_time = match self.fleet.returned_in_a_row(worker, now_us) {
+            None => String::new(),
+            Some(count) => format!(
+                ", and takes one call at a time, because the last {count} failed by its machine or could not begin"
+            ),
+        };
+        format!("{} has {}{more}{one_at_a_time}", self.worker_name(worker), named.join(", "))
     }
 
     /// Slots of a worker that trainings have.

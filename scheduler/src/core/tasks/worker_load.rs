@@ -2,12 +2,17 @@
 
 use std::collections::VecDeque;
 
+use super::avoidance::OTHERS_FIRST_US;
 use crate::{ids::JobId, tasks::Resources};
 
 /// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
 const AHEAD_US: f32 = 20_000.0;
 /// Most tasks that a worker holds.
 const MAX_HELD: u32 = 1_024;
+
+/// A worker from which so many calls in a row came back takes one at a time: one that fails all within milliseconds has room for all
+/// that is ready.
+const MANY_IN_A_ROW: u32 = 3;
 
 /// What a worker holds.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +33,10 @@ pub(super) struct WorkerLoad {
     pub(super) alone: bool,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     pub(super) chain_ends: VecDeque<(JobId, u32)>,
+    /// How many calls have come back from it since one did not: they failed by its machine, or could not begin.
+    pub(super) returned_in_a_row: u32,
+    /// When the last one of these did, in epoch µs.
+    pub(super) returned_us: u64,
 }
 
 impl WorkerLoad {
@@ -47,6 +56,11 @@ impl WorkerLoad {
         self.held = left;
         self.held_slots = self.held_slots.saturating_sub(slots);
         self.alone &= left > 0;
+    }
+
+    /// Whether it takes no other task while it holds one. Not for long: what it holds may take hours.
+    pub(super) fn takes_one_at_a_time(&self, now_us: u64) -> bool {
+        self.returned_in_a_row >= MANY_IN_A_ROW && now_us.saturating_sub(self.returned_us) < OTHERS_FIRST_US
     }
 
     /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
