@@ -32,6 +32,8 @@ impl FaultCode {
     pub const ORDER_REFUSED: Self = Self::new("E405");
     /// The store has lost what it had acknowledged.
     pub const STORE_LOST: Self = Self::new("E226");
+    /// The shards have newer checkpoints than the store, which has gone back, knows.
+    pub const NEWER_CHECKPOINT: Self = Self::new("E646");
     /// A worker does not reach a shard.
     pub const SHARD_UNREACHED: Self = Self::new("E410");
     /// A shard cannot use its part of a checkpoint.

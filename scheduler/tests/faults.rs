@@ -610,15 +610,15 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     world.give(held(vec![mine.clone()], world.now_us));
     assert_eq!(world.code("job"), "running");
     let stranger = run("job", 4);
-    // Of a job whose name nobody knows, it may be Redis that has forgotten it.
+    // It may be Redis that has forgotten it, also where another job has its name.
     let unknown = run("forgotten", 4);
     let all = vec![mine.clone(), stranger.clone(), unknown.clone()];
     let effects = world.give(held(all, world.now_us));
-    let close = Effect::CloseShards { run: stranger, weights: LastWeights::Drop };
-    let set_aside = Effect::CloseShards { run: unknown, weights: LastWeights::SetAside };
+    let [other, set_aside] =
+        [stranger, unknown].map(|run| Effect::CloseShards { run, weights: LastWeights::SetAside });
     let floor = ProgressFloor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
     let ask = Effect::Attach { run: mine, shard: ShardIndex(0), floor };
-    assert_eq!(effects, [close, set_aside, ask]);
+    assert_eq!(effects, [other, set_aside, ask]);
     world.give(held(vec![], world.now_us));
     assert_eq!(world.code("job"), "E220");
 }

@@ -410,6 +410,10 @@ mod tests {
         let faults = [
             (ShardFault::Io { what: "w".into(), cause: "full".into() }, FaultCode::SHARD_IO),
             (ShardFault::Closed { job: job.clone() }, FaultCode::CLOSED),
+            (
+                ShardFault::NewerCheckpoint { job: job.clone(), known_through: 1, newest: 2 },
+                FaultCode::NEWER_CHECKPOINT,
+            ),
             (ShardFault::NoCheckpoint { job, number, cause }, FaultCode::CHECKPOINT_UNUSABLE),
         ];
         for (fault, code) in faults {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     fault_code::FaultCode,
-    ids::{Incarnation, ShardIndex},
+    ids::{Incarnation, RunId, ShardIndex},
 };
 
 /// How the reason of a job begins that goes back, or ends, because of that.
@@ -191,6 +191,25 @@ impl Job {
             return self.parameters_lost(&reason, turn);
         }
         self.end(Phase::Failed { code: FaultCode::STORE_LOST, reason }, turn);
+    }
+
+    /// Whether it is open yet what becomes of a run of this job that a shard holds: the store may have gone back behind it. The next
+    /// generation takes its place, or is refused since too much would be thrown away.
+    pub(super) fn may_need(&self, run: &RunId) -> bool {
+        let is_ahead = || self.state.checkpoints.known_through.is_some() || run.follows(&self.run());
+        run.is_of_same_job(&self.run()) && !self.state.phase.is_over() && is_ahead()
+    }
+
+    /// Whether nobody needs a run that a shard holds: it is one of this job, which is over, or goes on in a later generation. What the
+    /// store has lost of it, somebody may yet bring back.
+    pub(super) fn is_done_with(&self, run: &RunId) -> bool {
+        run.is_of_same_job(&self.run()) && !run.follows(&self.run()) && !self.ended_with_store()
+    }
+
+    /// Whether it has ended because the store had gone back: a newer copy of that knows how it goes on with what the shards hold.
+    pub(super) fn ended_with_store(&self) -> bool {
+        let went_back = [FaultCode::STORE_LOST, FaultCode::NEWER_CHECKPOINT];
+        matches!(&self.state.phase, Phase::Failed { code, .. } if went_back.contains(code))
     }
 
     /// How long ago it was submitted.

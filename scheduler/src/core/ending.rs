@@ -105,7 +105,11 @@ impl Job {
 
     /// What is to become of the last parameters, now that it is over.
     pub(super) fn last_weights(&self) -> LastWeights {
-        if self.state.keeping { LastWeights::Keep } else { LastWeights::Drop }
+        match self.state.keeping {
+            true => LastWeights::Keep,
+            false if self.ended_with_store() => LastWeights::SetAside,
+            false => LastWeights::Drop,
+        }
     }
 
     /// Ends the job because somebody, or its graph, wants it to end.

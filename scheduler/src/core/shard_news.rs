@@ -23,8 +23,8 @@ impl Core {
         }
     }
 
-    /// A shard says what it holds: what nobody knows is set aside there, what is over is dropped, what it should hold and does not is lost, and of
-    /// the rest it is asked how far it is.
+    /// A shard says what it holds: what nobody knows is set aside there, what is known to be over is dropped, what it should hold and does not is
+    /// lost, and of the rest it is asked how far it is.
     pub(super) fn shard_holds(
         &mut self,
         shard: ShardIndex,
@@ -40,10 +40,11 @@ impl Core {
         for HeldJob { run, .. } in held.iter().filter(is_ours) {
             let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
             let weights = match self.jobs.get(&run.job) {
-                Some(job) if wanted(job) => continue,
+                Some(job) if wanted(job) || job.may_need(run) => continue,
                 _ if is_discarded(run) => LastWeights::Discard,
-                Some(_) => LastWeights::Drop,
-                None => LastWeights::SetAside,
+                Some(job) if job.is_done_with(run) => LastWeights::Drop,
+                // Of another job of that name as well: it is not known here what became of it.
+                _ => LastWeights::SetAside,
             };
             turn.effects.push(Effect::CloseShards { run: run.clone(), weights });
         }

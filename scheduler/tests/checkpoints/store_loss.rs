@@ -1,6 +1,6 @@
 //! A store that has lost what it acknowledged: what proves it, and where the job goes back to.
 
-use syncline_scheduler::core::{BarrierOrder, ProgressFloor, ShardProgress};
+use syncline_scheduler::core::{BarrierOrder, HeldJob, LastWeights, ProgressFloor, ShardProgress};
 
 use super::*;
 
@@ -119,6 +119,65 @@ fn shards_with_more_checkpoints_than_one_that_was_made_just_then_end_the_job_whi
             "{unknown} more"
         );
     }
+}
+
+/// What a shard that holds this run of the job is to do with it.
+fn becomes_of(world: &mut World, run: &RunId) -> Option<LastWeights> {
+    world.now_us += 1;
+    let held = vec![HeldJob { run: run.clone(), closed: false }];
+    let effects = world.give(Input::ShardHolds { shard: ShardIndex(0), asked_us: world.now_us, held });
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::CloseShards { run: of, weights } if of == *run => Some(weights),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_shards_hold_beyond_a_store_that_went_back_is_let_alone_while_the_job_opens_and_set_aside_once_it_has_failed()
+ {
+    let mut world = world();
+    let before = world.job().run();
+    world.plane.shell.opens_nothing = true;
+    attach(&mut world, |progress| progress.closed += 9);
+    assert_eq!(world.job().phase(), &Phase::Opening);
+    assert_eq!(becomes_of(&mut world, &before), None);
+    let run = world.job().run();
+    let reason = "this shard has number 9".to_owned();
+    world.give(Input::ShardFailed { run, code: FaultCode::new("E646"), reason });
+    assert!(matches!(world.job().phase(), Phase::Failed { .. }));
+    assert_eq!(becomes_of(&mut world, &before), Some(LastWeights::SetAside));
+}
+
+#[test]
+fn a_later_generation_than_the_store_knows_is_dropped_by_nobody_and_an_earlier_one_of_a_job_that_goes_on_is()
+{
+    let mut world = world();
+    world.plane.shell.opens_nothing = true;
+    let run = |world: &World, generation| RunId { generation, ..world.job().run() };
+    let later = run(&world, world.job().generation().next());
+    assert_eq!(becomes_of(&mut world, &later), None);
+    let mut world = self::world();
+    let reason = "a parameter shard has lost its part".to_owned();
+    let first = world.job().run();
+    world.give(Input::ShardFailed { run: first.clone(), code: FaultCode::PARAMETERS_LOST, reason });
+    assert_eq!(becomes_of(&mut world, &first), Some(LastWeights::Drop));
+    let other = run(&world, Generation::first(world.job().generation().nonce() + 1));
+    assert_eq!(becomes_of(&mut world, &other), Some(LastWeights::SetAside), "of another job of that name");
+}
+
+#[test]
+fn the_parameters_of_a_job_without_checkpoints_are_set_aside_behind_its_last_weights() {
+    let mut world = World::of(training("asp".parse().unwrap(), 10, 1), true);
+    let run = world.job().run();
+    let ended = attach(&mut world, |progress| {
+        progress.watermarks.insert(WORKER, 9);
+    });
+    let close = |weights| Effect::CloseShards { run: run.clone(), weights };
+    assert!(ended.contains(&close(LastWeights::Keep)), "{ended:?}");
+    let outcome = Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() });
+    let kept = world.give(Input::WeightsKept { run: run.clone(), outcome });
+    assert!(kept.contains(&close(LastWeights::SetAside)), "{kept:?}");
+    assert_eq!(becomes_of(&mut world, &run), Some(LastWeights::SetAside));
 }
 
 /// What the store has of the job.
