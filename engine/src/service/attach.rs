@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use syncline_rpc::{ShardFault, ShardState, within};
+use syncline_rpc::{ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor},
-    ids::{JobId, RunId, ShardIndex, StateDirId, Superstep},
+    ids::{RunId, ShardIndex, StateDirId, Superstep},
 };
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::shard_control::{CALL_TIMEOUT, ShardControl};
+use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// Pause before a shard is asked again whose disk failed, or that lacks a job.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ impl ShardControl {
             let (control, run, floor) = (self.clone(), run.clone(), floor.clone());
             self.work.spawn(&run.clone(), async move {
                 loop {
-                    match control.state_of(&run.job, shard).await {
+                    match control.state_of(&run, shard).await {
                         Ok(Some(state)) if state.generation == run.generation => {
                             control.report_attached(&run, shard, &state, floor);
                             if let Some(newest) = state.progress.closed.checked_sub(1) {
@@ -55,7 +55,7 @@ impl ShardControl {
     pub(super) fn recheck_shard(&self, run: RunId, shard: ShardIndex, floor: ProgressFloor) {
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
-            match control.state_of(&run.job, shard).await {
+            match control.state_of(&run, shard).await {
                 Ok(Some(state)) if state.generation == run.generation => {
                     control.report_attached(&run, shard, &state, floor);
                 }
@@ -67,19 +67,33 @@ impl ShardControl {
     }
 
     /// Asked again while the shard's disk does not answer: the parameters are in its memory.
-    async fn state_of(&self, job: &JobId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
+    async fn state_of(&self, run: &RunId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
         loop {
-            let ask = self.shards.call(shard, |c| {
-                let job = job.clone();
-                async move { c.attach(within(CALL_TIMEOUT), self.epoch, job).await }
-            });
-            match ask.await {
+            match self.state_if_alone(run, shard).await {
                 Err(fault @ ShardFault::Io { .. }) => {
-                    warn!(%job, %shard, %fault, "the shard does not give a job yet");
+                    warn!(job = %run.job, %shard, %fault, "the shard does not give a job yet");
                     sleep(ASK_AGAIN).await;
                 }
                 answer => return answer,
             }
+        }
+    }
+
+    /// Where the job stands on this shard. Any other of its name was submitted to an engine that did not know this one, and makes way.
+    async fn state_if_alone(&self, run: &RunId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
+        let (job, epoch) = (&run.job, self.epoch);
+        loop {
+            let ask =
+                |c: ShardClient| async move { c.attach(within(CALL_TIMEOUT), epoch, job.clone()).await };
+            let state = match self.shards.call(shard, ask).await? {
+                Some(state) if state.generation.nonce() != run.generation.nonce() => state,
+                found => return Ok(found),
+            };
+            let other = &RunId { job: job.clone(), generation: state.generation };
+            let make_way = |c: ShardClient| async move {
+                c.set_aside(within(LONG_CALL_TIMEOUT), epoch, other.clone()).await
+            };
+            self.shards.call(shard, make_way).await?;
         }
     }
 
@@ -158,6 +172,11 @@ impl ShardControl {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
     use syncline_scheduler::{
         fault_code::FaultCode,
         ids::{EngineEpoch, Generation, Incarnation},
@@ -210,6 +229,29 @@ mod tests {
             let failed = inbox.input().await;
             assert!(matches!(failed, Input::ShardFailed { code, .. } if code == expected), "{expected}");
         }
+    }
+
+    #[tokio::test]
+    async fn another_job_of_the_name_is_set_aside_before_a_shard_gives_the_one_that_is_meant() {
+        let other = RunId { generation: Generation::first(9), ..run() };
+        let (made_way, meant) = (Arc::new(AtomicBool::new(false)), other.clone());
+        let answer = move |request| match request {
+            ShardRequest::Attach { .. } => {
+                let is_alone = made_way.load(Ordering::Relaxed);
+                let generation = if is_alone { run().generation } else { other.generation };
+                let progress = ShardProgress::default();
+                ShardResponse::Attach(Ok(Some(ShardState { generation, progress, pushes: 0 })))
+            }
+            ShardRequest::SetAside { run, .. } => {
+                made_way.store(run == meant, Ordering::Relaxed);
+                ShardResponse::SetAside(Ok(()))
+            }
+            other => panic!("{other:?}"),
+        };
+        let (control, mut inbox) = control_with(0, answer).await;
+        control.recheck_shard(run(), ShardIndex(0), ProgressFloor::default());
+        let attached = inbox.input().await;
+        assert!(matches!(&attached, Input::Attached { run: of, .. } if *of == run()), "{attached:?}");
     }
 
     #[tokio::test]
