@@ -68,7 +68,12 @@ impl ShardControl {
                         };
                         let tried = unreadable_since.map_or(Duration::ZERO, |since| since.elapsed());
                         if !may_pass(&fault, tried, patience) {
-                            return control.report_failure(&run, &fault);
+                            control.report_failure(&run, &fault);
+                            if matches!(fault, ShardFault::NewerCheckpoint { .. }) {
+                                // They still have what was trained before, for a Redis that knows it: it is set aside.
+                                control.shards.indices().for_each(|shard| control.query_held_jobs(shard));
+                            }
+                            return;
                         }
                         let reason = fault.to_string();
                         // It is asked twice a second; once is enough to say so.
@@ -329,6 +334,29 @@ mod tests {
         assert!(matches!(inbox.input().await, Input::Attached { .. }));
         assert!(matches!(inbox.input().await, Input::ShardsOpened { .. }));
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_refuses_to_go_back_so_far_is_asked_what_it_holds_once_the_job_has_failed() {
+        let refuse = |request| match request {
+            ShardRequest::Open { job, .. } => {
+                let (job, known_through, newest) = (job.run.job, 5, 13);
+                ShardResponse::Open(Err(ShardFault::NewerCheckpoint { job, known_through, newest }))
+            }
+            _ => ShardResponse::Held(Ok(Vec::new())),
+        };
+        let (control, mut inbox) = control_with(0, refuse).await;
+        let spec = training();
+        control.jobs.remember_spec(&spec);
+        let run = RunId { job: spec.id.clone(), generation: Generation(1) };
+        control.open_shards(run, Some(5), false, Some(5));
+        let failed = inbox.input().await;
+        assert!(
+            matches!(&failed, Input::ShardFailed { code: FaultCode::NEWER_CHECKPOINT, .. }),
+            "{failed:?}"
+        );
+        assert!(matches!(inbox.input().await, Input::ShardServed { .. }));
+        assert!(matches!(inbox.input().await, Input::ShardHolds { .. }));
     }
 
     #[test]
