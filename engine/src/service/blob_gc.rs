@@ -11,19 +11,20 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{context::store_fault, lead::Lead};
-use crate::store::{RedisStore, StoreError};
+use crate::store::{RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S};
 
 /// From the beginning of a lead to its first look, and from each look to the next.
 const FIRST_LOOK: Duration = Duration::from_secs(600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
-/// A blob that was uploaded or asked for within this time is not collected unasked: two looks have not found it named.
-const MIN_AGE: Duration = INTERVAL;
+/// A blob that was uploaded or asked for within this time is not collected unasked: Redis may stand on what it was before, and knows again
+/// later who names it.
+const MIN_AGE: Duration = Duration::from_secs(ENDED_JOB_EXPIRY_S);
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most digests in one call: 13 MB of the 64 MiB of a frame. For each call a shard goes through all its blobs.
 const KEPT_PER_CALL: usize = 200_000;
 
 /// Collects at each [`INTERVAL`] what was named neither then nor at the look before, forever: a name that moves within a large graph
-/// while that is read may be overlooked once.
+/// while that is read may be overlooked once. Nothing while shards keep jobs that Redis does not know: these need theirs, of any age.
 pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
     let (mut named_before, mut pause) = (None, FIRST_LOOK);
     loop {
@@ -32,7 +33,7 @@ pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
         let collected = async {
             let named = named_blobs(&store, &lead).await?;
             let removed = match named_before.take() {
-                Some(before) => remove_others(&lead, &named | &before, MIN_AGE).await,
+                Some(before) => remove_unasked(&lead, &named | &before).await,
                 None => Ok(Collected::default()),
             };
             named_before = Some(named);
@@ -54,6 +55,14 @@ pub(super) async fn collect_blobs(
 ) -> Result<Collected, EngineFault> {
     let (once, again) = (named_blobs(store, lead).await?, named_blobs(store, lead).await?);
     remove_others(lead, &once | &again, older_than).await
+}
+
+async fn remove_unasked(lead: &Lead, named: BTreeSet<String>) -> Result<Collected, EngineFault> {
+    if lead.shards.keep_unknown_jobs() {
+        info!("shards have set aside jobs that Redis does not know: blobs that no job names stay");
+        return Ok(Collected::default());
+    }
+    remove_others(lead, named, MIN_AGE).await
 }
 
 async fn named_blobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<String>, EngineFault> {
@@ -164,9 +173,32 @@ fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::MAX_FRAME_BYTES;
+    use std::sync::{Arc, Mutex};
+
+    use syncline_rpc::{MAX_FRAME_BYTES, ShardHello, ShardRequest, ShardResponse};
 
     use super::*;
+    use crate::service::fake_shard::{EPOCH, Noted, lead, start};
+
+    #[tokio::test]
+    async fn nothing_is_removed_unasked_while_a_shard_keeps_a_job_that_redis_does_not_know() {
+        let ages: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let noted = ages.clone();
+        let hello = start(0, move |request| match request {
+            ShardRequest::Collect { older_than_s, .. } => {
+                noted.lock().unwrap().push(older_than_s);
+                ShardResponse::Collect(Ok(Collected { blobs: 1, bytes: 1 }))
+            }
+            other => panic!("{other:?}"),
+        });
+        let (hello, (lead, _inbox)) = (hello.await, lead());
+        for (set_aside, removed) in [(1, 0), (0, 1)] {
+            let hello = ShardHello { set_aside, ..hello.clone() };
+            lead.shards.announce(hello, EPOCH, &Noted).await;
+            assert_eq!(remove_unasked(&lead, BTreeSet::new()).await.unwrap().blobs, removed);
+        }
+        assert_eq!(*ages.lock().unwrap(), [7 * 86_400], "what Redis keeps a job for that is over");
+    }
 
     #[test]
     fn whatever_jobs_name_fits_into_frames_and_every_digest_is_asked_about_once() {

@@ -112,6 +112,12 @@ impl ShardDirectory {
         (0..self.count).map(ShardIndex)
     }
 
+    /// Whether one of those that serve has set jobs aside that no engine knew.
+    pub(super) fn keep_unknown_jobs(&self) -> bool {
+        let known = self.lock();
+        self.indices().filter_map(|index| known.primary(index)).any(|primary| primary.hello.set_aside > 0)
+    }
+
     /// Records a sign of life of a process, and decides what it is to do. The process that serves an index stays as long as
     /// it answers.
     ///
