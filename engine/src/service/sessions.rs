@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -32,8 +32,9 @@ pub(super) type ToldCalls = (u64, Arc<[RunningCall]>);
 #[derive(Default)]
 pub(super) struct Session {
     about: WorkerInfo,
-    /// The engine that gave it its number; `None` if a job in Redis named it, behind which the numbers go on.
-    since: Option<EngineEpoch>,
+    /// The engine that gave it its number. Of one that a job in Redis names, as the first says that calls under this number: an engine
+    /// on another Redis may have given it to somebody else meanwhile.
+    since: OnceLock<EngineEpoch>,
     /// Committed assignments whose report is not committed yet.
     pub(super) outbox: Mutex<Outbox>,
     /// What it was told of general tasks.
@@ -63,23 +64,23 @@ pub(super) struct Sessions(Arc<Mutex<BTreeMap<Incarnation, Arc<Session>>>>);
 impl Sessions {
     /// A worker that registered.
     pub(super) fn register(&self, who: WorkerKey, about: WorkerInfo) {
-        self.insert(who.incarnation, about, Some(who.since), Instant::now());
+        self.insert(who.incarnation, about, who.since.into(), Instant::now());
     }
 
     /// A worker that a job in Redis names.
     pub(super) fn restore(&self, worker: Incarnation, about: WorkerInfo) {
-        self.insert(worker, about, None, Instant::now() + RESTORED_PATIENCE);
+        self.insert(worker, about, OnceLock::new(), Instant::now() + RESTORED_PATIENCE);
     }
 
-    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: Option<EngineEpoch>, seen: Instant) {
+    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: OnceLock<EngineEpoch>, seen: Instant) {
         let session = Session { about, since, seen: Mutex::new(Some(seen)), ..Session::default() };
         lock(&self.0).insert(worker, Arc::new(session));
     }
 
-    /// Whether the number was given to another worker since.
+    /// Whether the number is another worker's.
     pub(super) fn is_superseded(&self, who: WorkerKey) -> bool {
-        let since = self.get(who.incarnation).and_then(|session| session.since);
-        since.is_some_and(|since| since != who.since)
+        let session = self.get(who.incarnation);
+        session.is_some_and(|session| *session.since.get_or_init(|| who.since) != who.since)
     }
 
     pub(super) fn close(&self, worker: Incarnation) {
@@ -241,10 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_a_job_names_is_known_to_the_next_engine() {
+    fn a_worker_that_a_job_names_is_known_to_the_next_engine_and_another_of_that_number_is_not_taken_for_it()
+    {
         let sessions = Sessions::default();
         sessions.restore(Incarnation(7), WorkerInfo::default());
-        assert!(!sessions.is_superseded(who(7, 1)));
+        let is_superseded = |since| sessions.is_superseded(who(7, since));
+        assert_eq!([1, 2, 1].map(is_superseded), [false, true, false]);
     }
 
     #[test]
