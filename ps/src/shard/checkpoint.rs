@@ -56,13 +56,15 @@ pub struct CheckpointCopy {
 pub(super) struct Checkpoints {
     /// The newest number that was ever pinned, or given up: a late order for it, or an older one, changes nothing.
     pub newest: Option<u64>,
+    /// Pushes that were in the newest one, if this process pinned it.
+    pub newest_pushes: Option<u64>,
     pub pinned: Option<(u64, Arc<CheckpointCopy>)>,
 }
 
 impl JobShard {
     /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
-    /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
-    /// are written.
+    /// fault, and nothing is kept. So is a number under which there is a copy of another moment: Redis has lost that it was given.
+    /// Cost: the bytes of the parameters and the optimizer's state, in memory until they are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
         // What was pinned until a copy was whole came with it.
         if self.catch_up.is_on() {
@@ -98,11 +100,12 @@ impl JobShard {
             chunks,
         };
         self.standby_log.record(|| StandbyOp::PinCheckpoint { epoch, number }.entry());
-        state.checkpoints = Checkpoints { newest: Some(number), pinned: Some((number, Arc::new(copy))) };
+        let pinned = Some((number, Arc::new(copy)));
+        state.checkpoints = Checkpoints { newest: Some(number), newest_pushes: Some(pushes), pinned };
         Ok(())
     }
 
-    /// Locks the state to pin `number`; `None` if that was done before, or comes after a newer one.
+    /// Locks the state to pin `number`; `None` if that was done before, or it was given up.
     fn lock_to_pin(
         &self,
         epoch: EngineEpoch,
@@ -110,8 +113,17 @@ impl JobShard {
     ) -> Result<Option<MutexGuard<'_, JobState>>, ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        let is_late = state.checkpoints.newest.is_some_and(|newest| number <= newest);
-        Ok((!is_late).then_some(state))
+        let Checkpoints { newest, newest_pushes, .. } = state.checkpoints;
+        let Some(newest) = newest.filter(|newest| number <= *newest) else { return Ok(Some(state)) };
+        match newest_pushes {
+            Some(pushes) if number < newest || pushes != state.pushes => {
+                let cause = format!(
+                    "this shard made number {newest} at another moment, which Redis has lost: the next number is free"
+                );
+                Err(ShardFault::NoCheckpoint { job: self.job().clone(), number, cause })
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Takes the locks of filters: the caller must not hold that of the state.
@@ -136,7 +148,7 @@ impl JobShard {
 
     /// Nothing that is pinned, or ordered late, is to be written any more.
     pub fn end_checkpoints(&self) {
-        lock(&self.state).checkpoints = Checkpoints { newest: Some(u64::MAX), pinned: None };
+        lock(&self.state).checkpoints = Checkpoints { newest: Some(u64::MAX), ..Checkpoints::default() };
     }
 
     /// Whether [`JobShard::end_checkpoints`] was called.
@@ -155,7 +167,10 @@ impl JobShard {
         let is_given_up = |number: &u64| *number <= through && !numbers.contains(number);
         let checkpoints = &mut lock(&self.state).checkpoints;
         checkpoints.pinned.take_if(|(pinned, _)| is_given_up(pinned));
-        checkpoints.newest = checkpoints.newest.max((0..=through).rev().find(is_given_up));
+        let given_up = (0..=through).rev().find(is_given_up);
+        if given_up > checkpoints.newest {
+            (checkpoints.newest, checkpoints.newest_pushes) = (given_up, None);
+        }
     }
 
     /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order are an error.

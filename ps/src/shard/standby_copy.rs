@@ -136,7 +136,7 @@ impl JobShard {
         let Some(through) = self.standby_log.chunks_copied(term, self.chunk_count()) else {
             return Ok(false);
         };
-        let Checkpoints { newest: newest_checkpoint, pinned: checkpoint } = &state.checkpoints;
+        let Checkpoints { newest: newest_checkpoint, pinned: checkpoint, .. } = &state.checkpoints;
         let rest = CopyRest {
             through,
             pinned: state.pinned.as_ref().map(|(version, _)| *version),
@@ -215,7 +215,8 @@ impl JobShard {
             None => None,
         };
         let mut shard = job.into_shard(chunks, pinned)?;
-        lock(&shard.state).checkpoints = Checkpoints { newest: rest.newest_checkpoint, pinned: checkpoint };
+        let newest = rest.newest_checkpoint;
+        lock(&shard.state).checkpoints = Checkpoints { newest, pinned: checkpoint, ..Checkpoints::default() };
         touched.into_iter().for_each(|index| shard.rows.touch(index));
         shard.catch_up = CatchUp { number: AtomicU64::new(0), chunks: copied, through: rest.through };
         Ok(shard)

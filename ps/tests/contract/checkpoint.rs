@@ -83,8 +83,9 @@ fn what_goes_on_behind_a_crash_ends_in_the_same_bits_as_what_never_stopped() {
     push_all(&rig, FIRST, &[1, 2]);
     (0..2).for_each(|shard| rig.pin_checkpoint(shard, 7).unwrap());
     // The copy is older than what is pushed before it is written, and a repeated order copies nothing anew.
+    (0..2).for_each(|shard| rig.pin_checkpoint(shard, 7).unwrap());
     rig.exact_worker(1, ELEMENTS).push(3, RATE, &[&gradient(50)]).unwrap();
-    keep_as(&rig, 7);
+    (0..2).for_each(|shard| assert!(rig.write_checkpoint(shard, 7).is_ok()));
     crash(&mut rig);
     for shard in 0..2 {
         let state = restore(&rig, shard, 7, &initial).unwrap();
@@ -236,6 +237,21 @@ fn a_late_order_to_pin_what_was_given_up_holds_no_copy() {
     rig.keep_checkpoints(0, &[1, 3], 3).unwrap();
     rig.pin_checkpoint(0, 3).unwrap();
     rig.write_checkpoint(0, 3).unwrap();
+}
+
+/// Redis has lost that they were given. The counts of the next checkpoint would stand beside the parameters of the first.
+#[test]
+fn a_number_that_is_given_again_at_another_moment_is_refused_and_the_next_one_is_free() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    push_all(&rig, FIRST, &[1]);
+    (4..6).for_each(|number| keep_as(&rig, number));
+    rig.exact_worker(1, ELEMENTS).push(2, RATE, &[&gradient(2)]).unwrap();
+    for number in [4, 5] {
+        let refused = rig.pin_checkpoint(0, number).unwrap_err();
+        assert!(refused.to_string().contains("this shard made number 5 at another moment"), "{refused}");
+    }
+    keep_as(&rig, 6);
 }
 
 #[test]
