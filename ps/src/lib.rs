@@ -26,6 +26,7 @@ pub mod checkpoint_parts;
 pub mod client;
 pub mod codec;
 mod error;
+mod free_memory;
 pub mod optim;
 pub mod rows;
 pub mod server;

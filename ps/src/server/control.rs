@@ -22,10 +22,7 @@ use tokio::{
 };
 
 use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
-use super::{
-    Shared, checkpoints, forgotten_folders, free_memory, norms, open, replication, role_change, saves,
-    snapshot,
-};
+use super::{Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, saves, snapshot};
 use crate::{
     PsError,
     client::digest_from_hex,
@@ -297,15 +294,7 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<(), ShardFault> {
-        self.order_job(epoch, run, move |_, shard| {
-            if shard.pinned_checkpoint(number).is_none() {
-                // Those of the same machine copy their parts in the same moment.
-                let copies = shard.copied_bytes().saturating_mul(shards_here(shard));
-                free_memory::check_room(shard.job(), number, copies)?;
-            }
-            shard.pin_checkpoint(epoch, number)
-        })
-        .await
+        self.order_job(epoch, run, move |_, shard| shard.pin_checkpoint(epoch, number)).await
     }
 
     async fn write_checkpoint(
@@ -447,16 +436,6 @@ impl Shard for Control {
         });
         look.await.unwrap_or_default()
     }
-}
-
-/// How many shards of a job are on this machine, as far as their addresses say.
-fn shards_here(shard: &JobShard) -> u64 {
-    fn host(address: &str) -> &str {
-        address.rsplit_once(':').map_or(address, |(host, _)| host)
-    }
-    let shards = shard.shards();
-    let own = shards.get(shard.position().index as usize).map(|address| host(address));
-    shards.iter().filter(|other| Some(host(other)) == own).count().max(1) as u64
 }
 
 #[cfg(test)]

@@ -51,7 +51,12 @@ impl Follower<'_> {
             return connection.answer(Err(not_following));
         }
         connection.answer(Ok(Reply::Replicated { number: 0 }))?;
-        let shard = JobShard::receive_copy(connection.duplex)?;
+        let shard = JobShard::receive_copy(connection.duplex).inspect_err(|error| {
+            // The primary hears that the connection broke, and tries again later: why, it is not told.
+            if error.kind() == io::ErrorKind::OutOfMemory {
+                warn!(job = %session.run.job, %error, "no memory to follow a job");
+            }
+        })?;
         if *shard.run() != session.run {
             let what = "a copy of another job than was announced";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -158,7 +163,7 @@ mod tests {
         },
         *,
     };
-    use crate::{transport::Socket, waiting::until};
+    use crate::{free_memory::testing::while_free, transport::Socket, waiting::until};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
     const TERM: Term = 7;
@@ -306,6 +311,18 @@ mod tests {
         let answers = answers_to(&shared, &copy_and([StandbyOp::InStep, fenced, StandbyOp::Ping]));
         assert_eq!(answers.last(), Some(&Reply::Replicated { number: 2 }));
         assert_eq!(shared.followed.in_step(), 1);
+    }
+
+    #[test]
+    fn a_checkpoint_that_there_is_no_memory_for_is_not_held_and_the_job_is_followed_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = standby(&dir);
+        let job = FollowedJob::new(shard(&[0.0; 3]));
+        let pin = || change(&shared, &job, 1, StandbyOp::PinCheckpoint { epoch: EPOCH, number: 2 }, &[]);
+        assert_eq!(while_free(job.shard.copied_bytes() - 1, pin), Ok(()));
+        assert!(job.shard.pinned_checkpoint(2).is_none());
+        assert_eq!(while_free(job.shard.copied_bytes(), pin), Ok(()));
+        assert!(job.shard.pinned_checkpoint(2).is_some());
     }
 
     #[test]

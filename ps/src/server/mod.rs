@@ -26,7 +26,6 @@ mod disk;
 mod followed_jobs;
 mod follower;
 mod forgotten_folders;
-mod free_memory;
 mod keep_alive;
 mod lending;
 mod listen;

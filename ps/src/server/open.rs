@@ -11,7 +11,8 @@ use syncline_scheduler::{
 use super::{Shared, blob_source::BlobSource, checkpoints, norms, replication};
 use crate::{
     checkpoint_file::Sections,
-    shard::{JobShard, check_settings},
+    free_memory,
+    shard::{JobShard, check_settings, part_bytes},
 };
 
 /// Longest header that the safetensors format allows.
@@ -50,6 +51,7 @@ fn begin(
 fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
+    make_room(shared, order, range)?;
     if let Some(known_through) = order.known_through {
         checkpoints::check_none_beyond(shared, &order.run, known_through)?;
     }
@@ -73,6 +75,19 @@ fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard
         what: format!("cannot load {} parameters of job {}", range.len(), order.run.job),
         cause: cause.to_string(),
     })
+}
+
+/// Ends the run of a job that is open where there is no memory for the next one beside it. An error says so: what it had is free when the
+/// order comes again.
+fn make_room(shared: &Shared, order: &OpenJob, range: ElementRange) -> Result<(), ShardFault> {
+    let bytes = part_bytes(&order.layout, range, &order.optimizer);
+    match free_memory::check_room(bytes) {
+        Err(cause) if shared.jobs.end_run_before(&order.run) => Err(ShardFault::Io {
+            what: format!("cannot load job {} beside its run before, which ends now", order.run.job),
+            cause: cause.to_string(),
+        }),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Elements of the layout, if the order makes sense.
@@ -120,6 +135,7 @@ mod tests {
     };
 
     use super::{super::pull::tests::shard, *};
+    use crate::free_memory::testing::while_free;
 
     fn order() -> OpenJob {
         OpenJob {
@@ -176,6 +192,25 @@ mod tests {
                 .code(),
             "E409"
         );
+    }
+
+    #[test]
+    fn a_run_that_there_is_no_memory_for_beside_the_one_before_takes_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, epoch) = (Shared::for_test(dir.path()), EngineEpoch(1));
+        let before = Arc::new(shard(&[0.0; 3]));
+        shared.jobs.restore(before.clone());
+        let run = RunId { generation: Generation(2), ..before.run().clone() };
+        let next = OpenJob { run: run.clone(), optimizer: Optimizer::sgd(), ..order() };
+        let code = |free_bytes| {
+            while_free(free_bytes, || open(&shared, epoch, &next)).err().map(|fault| fault.code())
+        };
+        // The order names no blob.
+        assert_eq!(code(40), Some("E405"));
+        assert!(shared.jobs.find(before.run()).is_ok(), "there was room for both");
+        assert_eq!(code(39), Some("E406"));
+        assert!(before.is_over() && shared.jobs.open_jobs().is_empty());
+        assert_eq!(code(39), Some("E405"), "it has all the memory that there is");
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl JobShard {
         let version = state.closed + 1;
         // First of all: only one is kept, and both may be more than there is memory for.
         state.pinned = None;
-        match self.copy_values() {
+        let copied = self.check_room(self.bytes()).and_then(|()| Ok(self.copy_values()?));
+        match copied {
             Ok(values) => state.pinned = Some((version, Arc::new(values))),
             Err(error) => warn!(job = %self.job(), version, %error, "no memory to pin a version"),
         }

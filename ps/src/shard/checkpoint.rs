@@ -63,8 +63,8 @@ pub(super) struct Checkpoints {
 
 impl JobShard {
     /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
-    /// fault, and nothing is kept. So is a number under which there is a copy of another moment: Redis has lost that it was given.
-    /// Cost: the bytes of the parameters and the optimizer's state, in memory until they are written.
+    /// fault, and so is too little memory; nothing is kept. So is a number under which there is a copy of another moment: Redis has lost that
+    /// it was given. Cost: the bytes of the parameters and the optimizer's state, in memory until they are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
         // What was pinned until a copy was whole came with it.
         if self.catch_up.is_on() {
@@ -75,15 +75,20 @@ impl JobShard {
         let pushes = state.pushes;
         drop(state);
         self.check_rest()?;
+        let no_room = |cause: String| {
+            let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job());
+            ShardFault::Io { what, cause }
+        };
+        self.check_room(self.copied_bytes()).map_err(|e| no_room(e.to_string()))?;
         let state = self.lock_running()?;
         let busy = self.events.mark_busy();
         self.settle_steps();
         let chunks = self.map_chunks(|_, chunk| lock(chunk).copy());
-        drop((state, busy));
-        let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
-            let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job());
-            ShardFault::Io { what, cause: e.to_string() }
-        })?;
+        // In this order: the sign of who locks the state next for long would be taken away with this one.
+        drop(busy);
+        drop(state);
+        let chunks = chunks.into_iter().collect::<Result<_, _>>();
+        let chunks = chunks.map_err(|e: TryReserveError| no_room(e.to_string()))?;
         // What began to come in meanwhile may be in some chunks of the copy.
         self.check_rest()?;
         let Some(mut state) = self.lock_to_pin(epoch, number)? else { return Ok(()) };

@@ -26,7 +26,7 @@ use super::{
     lock,
     push_filter::PushFilter,
     rows::RowCounts,
-    settings::{JobSettings, chunk_sizes, trained_in},
+    settings::{JobSettings, chunk_sizes, part_bytes, trained_in},
     standby_copy::CatchUp,
     standby_log::StandbyLog,
 };
@@ -76,11 +76,10 @@ pub struct JobShard {
 /// Whether there is memory for the values of a job and for what the optimizer keeps of each. A limit of this process would end it
 /// half way, with all other jobs on it.
 fn check_room(order: &OpenJob, range: ElementRange) -> io::Result<()> {
-    let moments = trained_in(&order.layout, range).saturating_mul(order.optimizer.moments());
-    let numbers = range.len().saturating_add(moments);
-    let mut probe = Vec::<f32>::new();
-    probe.try_reserve_exact(usize::try_from(numbers).unwrap_or(usize::MAX)).map_err(|_| {
-        let megabytes = numbers.saturating_mul(4) >> 20;
+    let bytes = part_bytes(&order.layout, range, &order.optimizer);
+    let mut probe = Vec::<u8>::new();
+    probe.try_reserve_exact(usize::try_from(bytes).unwrap_or(usize::MAX)).map_err(|_| {
+        let megabytes = bytes >> 20;
         let reason = format!("this shard gets no memory for {megabytes} MB, which the job needs here");
         io::Error::new(io::ErrorKind::OutOfMemory, reason)
     })
@@ -175,7 +174,7 @@ impl JobShard {
 
     /// Bytes of a copy of these with what the optimizer keeps.
     pub fn copied_bytes(&self) -> u64 {
-        self.bytes() + self.trained * self.optimizer.moments() * size_of::<f32>() as u64
+        part_bytes(&self.layout, self.range, &self.optimizer)
     }
 
     /// The named parameters of the whole job.
@@ -295,7 +294,6 @@ impl JobShard {
     pub(crate) fn is_over(&self) -> bool {
         lock(&self.state).ended.is_some_and(|end| end != JobEnd::Frozen)
     }
-
 
     pub(crate) fn notify(&self) {
         self.events.notify();

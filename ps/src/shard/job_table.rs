@@ -1,5 +1,7 @@
 //! All jobs of one shard process.
 
+mod run_before;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},

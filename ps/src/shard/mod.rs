@@ -38,6 +38,7 @@ mod push;
 mod push_filter;
 mod replicate;
 mod resumed;
+mod room;
 mod rows;
 mod saved;
 mod sealed;
@@ -62,7 +63,7 @@ pub(crate) use job_table::{AsideJob, JobTable};
 pub(crate) use pull::ReadGrant;
 pub(crate) use push::{Admission, PushedChunk};
 pub(crate) use rows::copy_pieces;
-pub(crate) use settings::check_settings;
+pub(crate) use settings::{check_settings, part_bytes};
 pub(crate) use standby_record::{Batch, Entry, StandbyMark, Term};
 
 pub use syncline_rpc::ShardPosition;

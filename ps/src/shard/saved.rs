@@ -32,7 +32,7 @@ use super::{
     lock,
     push_filter::PushFilter,
     sealed::SealedSet,
-    settings::{JobSettings, check_settings, chunk_sizes},
+    settings::{JobSettings, check_settings, chunk_sizes, part_bytes},
 };
 
 const MAGIC: Magic = *b"SLJOB\0\0\x02";
@@ -176,6 +176,11 @@ impl SavedJob {
     /// Its chunks: elements of each, and how many of them the optimizer moves.
     pub(super) fn chunk_sizes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         chunk_sizes(&self.layout, self.range())
+    }
+
+    /// Bytes of its parameters with what the optimizer keeps.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        part_bytes(&self.layout, self.range(), &self.optimizer)
     }
 
     pub(super) fn optimizer(&self) -> &Optimizer {

@@ -59,6 +59,12 @@ pub(super) fn trained_in(layout: &Layout, range: ElementRange) -> u64 {
     layout.trained_elements().clamp(range.start, range.end) - range.start
 }
 
+/// Bytes of the parameters in `range`, with what the optimizer keeps of each that it moves.
+pub(crate) fn part_bytes(layout: &Layout, range: ElementRange, optimizer: &Optimizer) -> u64 {
+    let moments = trained_in(layout, range).saturating_mul(optimizer.moments());
+    range.len().saturating_add(moments).saturating_mul(size_of::<f32>() as u64)
+}
+
 /// The chunks that make up `range`: elements of each, and how many of them the optimizer moves.
 pub(super) fn chunk_sizes(
     layout: &Layout,

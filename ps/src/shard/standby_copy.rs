@@ -31,6 +31,7 @@ use super::{
     saved::SavedJob,
     standby_record::Term,
 };
+use crate::free_memory;
 
 const HEAD: Magic = *b"SLCPH\0\0\x01";
 const CHUNK: Magic = *b"SLCPC\0\0\x01";
@@ -184,10 +185,11 @@ impl JobShard {
         Ok(true)
     }
 
-    /// Reads what [`JobShard::copy_for_standby`] sends. Bytes that make no sense are an error.
+    /// Reads what [`JobShard::copy_for_standby`] sends. Bytes that make no sense are an error, and so is too little memory.
     pub fn receive_copy(from: &mut impl Read) -> io::Result<Self> {
         let CopyHead { job, touched } = read_head(from, HEAD, WHAT)?;
         job.check()?;
+        free_memory::check_room(job.copied_bytes())?;
         let (mut chunks, mut copied) = (Vec::new(), Vec::new());
         for size in job.chunk_sizes() {
             let head: CopiedChunk = read_head(from, CHUNK, WHAT)?;
@@ -241,7 +243,21 @@ mod tests {
     use syncline_scheduler::ids::Generation;
 
     use super::*;
-    use crate::shard::saved::tests::FAULTS;
+    use crate::{free_memory::testing::while_free, shard::saved::tests::FAULTS};
+
+    #[test]
+    fn a_job_that_there_is_no_memory_for_is_refused_before_its_numbers_are_read() {
+        let (job, mut copy) = (JobShard::of_values(Generation(1), &[1.0, 2.0]), Vec::new());
+        let send = |piece: &[u8]| {
+            copy.extend_from_slice(piece);
+            io::Result::Ok(())
+        };
+        assert!(job.copy_for_standby(7, send).unwrap());
+        let receive = |free_bytes| while_free(free_bytes, || JobShard::receive_copy(&mut &copy[..]));
+        let refused = receive(job.copied_bytes() - 1).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
+        assert!(receive(job.copied_bytes()).is_ok());
+    }
 
     #[test]
     fn a_copy_whose_parts_do_not_fit_each_other_is_refused() {

@@ -3,25 +3,27 @@
 //!
 //! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups, of version 1 or 2, that it names.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
-use syncline_rpc::{
-    ShardFault,
-    memory_files::{MemoryGroup, field, memory_groups},
-};
-use syncline_scheduler::ids::JobId;
+use syncline_rpc::memory_files::{MemoryGroup, field, memory_groups};
 
 /// Refuses a copy of so many bytes for which there is no room. Where the system does not say what is free, there is.
-pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), ShardFault> {
-    match free_bytes(&|path| fs::read_to_string(path).unwrap_or_default()) {
-        Some(free) if free < bytes => Err(ShardFault::Io {
-            what: format!("cannot hold a copy of job {job} for checkpoint {number}"),
-            cause: format!(
-                "all shards of this machine need {bytes} bytes of memory for theirs, and {free} are free"
-            ),
-        }),
+pub(crate) fn check_room(bytes: u64) -> io::Result<()> {
+    match free_here() {
+        Some(free) if free < bytes => {
+            let reason = format!("{bytes} bytes of memory are needed on this machine, and {free} are free");
+            Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
+        }
         _ => Ok(()),
     }
+}
+
+fn free_here() -> Option<u64> {
+    #[cfg(test)]
+    if let Some(free) = testing::FREE_BYTES.get() {
+        return Some(free);
+    }
+    free_bytes(&|path| fs::read_to_string(path).unwrap_or_default())
 }
 
 /// Free on the machine, or below the limits of the process's groups if one of them allows less.
@@ -38,6 +40,23 @@ fn free_bytes(read: &dyn Fn(&Path) -> String) -> Option<u64> {
     let machine =
         field(&read(Path::new("/proc/meminfo")), "MemAvailable:").map(|kib| kib.saturating_mul(1024));
     machine.into_iter().chain(below_limits).min()
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static FREE_BYTES: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Does what happens on this thread while so many bytes are free.
+    pub(crate) fn while_free<T>(bytes: u64, happens: impl FnOnce() -> T) -> T {
+        FREE_BYTES.set(Some(bytes));
+        let outcome = happens();
+        FREE_BYTES.set(None);
+        outcome
+    }
 }
 
 #[cfg(test)]
@@ -91,13 +110,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_copy_for_which_there_is_no_memory_is_refused_before_it_is_made() {
-        let job: JobId = "large".parse().unwrap();
-        assert_eq!(check_room(&job, 3, 1), Ok(()));
-        let refused = check_room(&job, 3, u64::MAX).unwrap_err().to_string();
+        assert!(check_room(1).is_ok());
+        let refused = check_room(u64::MAX).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
         assert!(
-            refused.starts_with(
-                "[E406] cannot hold a copy of job large for checkpoint 3: all shards of this machine"
-            ),
+            refused.to_string().starts_with("18446744073709551615 bytes of memory are needed"),
             "{refused}"
         );
     }
