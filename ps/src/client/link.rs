@@ -212,7 +212,7 @@ impl Link {
     }
 
     /// The same; `None` if the shard says that the answer is still to come.
-    pub(super) fn answer_or_sign(&mut self) -> Result<Option<(Reply, u64)>, LinkError> {
+    pub(crate) fn answer_or_sign(&mut self) -> Result<Option<(Reply, u64)>, LinkError> {
         match Reply::read(&mut self.channel, &mut self.scratch)? {
             (Reply::Waiting, _) => Ok(None),
             // The question, not what it asks for, was refused: it is asked again over another connection.

@@ -78,9 +78,14 @@ fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, roun
         link.set_read_timeout(Some(PEER_LIMIT))?;
         loop {
             link.ask(&Request::Norm { session: session.clone(), round: *round })?;
-            let squares = match link.answer()? {
-                (Reply::Norm { squares }, 0) => squares,
-                (reply, _) => return Err(unexpected_reply(&reply)),
+            let squares = loop {
+                match link.answer_or_sign()? {
+                    Some((Reply::Norm { squares }, 0)) => break squares,
+                    Some((reply, _)) => return Err(unexpected_reply(&reply)),
+                    // That one waits for its round, of a job that may be over here, or because this shard stops.
+                    None if job.is_over() || shared.stopping().is_err() => return Ok(()),
+                    None => {}
+                }
             };
             // A stop waits for us here, and nothing comes in behind it.
             let _open = shared.norm_intake.read().unwrap_or_else(PoisonError::into_inner);
@@ -112,4 +117,29 @@ pub(super) fn serve<D: Duplex>(
         presence.until(connection, |is_there| job.confirm(is_there))?;
     }
     connection.answer(norm.map(|(_, squares)| Reply::Norm { squares }))
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::EngineEpoch;
+
+    use super::{
+        super::{pull::tests::shard_that_clips, rig::Two},
+        *,
+    };
+    use crate::waiting::until;
+
+    #[test]
+    fn a_job_that_is_over_is_let_go_of_while_another_shard_waits_for_its_round() {
+        let mut two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        Arc::get_mut(&mut two.first).unwrap().here.count = 2;
+        let [job, other] = [(); 2].map(|()| Arc::new(shard_that_clips(&[0.0; 3], Some(1.0))));
+        two.second.jobs.restore(other);
+        job.set_addresses(&[String::new(), two.address.clone()]);
+        two.first.jobs.restore(job.clone());
+        follow_peers(&two.first, &job).unwrap();
+        until("the other shard waits for its round", || two.second.connections.open() > 0);
+        two.first.jobs.close(EngineEpoch(1), job.run()).unwrap();
+        until("nobody holds the job but this test", || Arc::strong_count(&job) == 1);
+    }
 }
