@@ -273,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_set_aside_is_there_for_who_asks_a_process_that_serves_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        Shared::for_test(dir.path()).saves.set_aside(&job).unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.begin(|| Ok(())).unwrap();
+        assert_eq!(shared.jobs.give_up(), 0, "it serves no more, and no job was open");
+        assert!(shared.jobs.attach(EngineEpoch(9), job.job()).unwrap().is_some());
+    }
+
+    #[test]
     fn a_job_that_was_set_aside_and_is_damaged_is_not_here_for_who_asks_for_it() {
         let dir = tempfile::tempdir().unwrap();
         let job = shard(&[1.0, 2.0, 3.0]);

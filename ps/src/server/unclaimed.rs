@@ -34,9 +34,10 @@ impl UnclaimedJobs {
     }
 
     /// Whether this run was set aside, and no engine has asked for it since. Most such jobs are over: none
-    /// makes a process worth more than the other one, or is copied.
+    /// makes a process worth more than the other one, or is copied. Waits for no disk: while one is claimed no other counts.
     pub(super) fn is_set_aside(&self, run: &RunId) -> bool {
-        lock(&self.jobs).get(run).is_some_and(Option::is_some)
+        let Ok(unclaimed) = self.jobs.try_lock() else { return false };
+        unclaimed.get(run).is_some_and(Option::is_some)
     }
 
     /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not be read again. Whether it was
@@ -109,4 +110,23 @@ fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {
     saves
         .delete(file.as_slice())
         .map_err(|error| disk_fault("remove", path, &std::io::Error::other(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::{super::pull::tests::shard, *};
+
+    #[test]
+    fn who_counts_jobs_waits_for_none_whose_file_is_being_removed() {
+        let unclaimed: &'static UnclaimedJobs = Box::leak(Box::default());
+        let job = shard(&[0.0; 3]);
+        unclaimed.add(job.run(), Some(PathBuf::from("digits.forgotten")));
+        assert!(unclaimed.is_set_aside(job.run()));
+        let _claims = lock(&unclaimed.jobs);
+        let (told, counted) = mpsc::channel();
+        thread::spawn(move || told.send(unclaimed.is_set_aside(job.run())).unwrap());
+        assert_eq!(counted.recv_timeout(Duration::from_secs(60)), Ok(false));
+    }
 }
