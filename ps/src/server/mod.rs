@@ -250,6 +250,8 @@ impl Handle {
         // the next answer, and the process that served before must not come back as the one that served last.
         let following = lock(&self.shared.role.following);
         self.shared.role.keep_role();
+        // Jobs that are on their way from one list to the other are kept as well.
+        drop(lock(&self.shared.role.changing));
         drop(following);
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();

@@ -116,6 +116,10 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     shared.jobs.fence().check(epoch)?;
     let keeper = &shared.role;
     let _alone = lock(&keeper.changing);
+    // What is followed is kept by the stop.
+    if shared.stopping().is_err() {
+        return Err(ShardFault::NotFollowing { term });
+    }
     let mut state = lock(&keeper.state);
     match &mut state.role {
         Some(ReplicaRole::Standby { term: own }) if *own < term => {}
@@ -234,6 +238,19 @@ mod tests {
             assert_eq!(promote(&shared, EngineEpoch(1), asked).unwrap(), 1);
             assert_eq!(says().0, Some(ReplicaRole::Primary { term: told }));
         }
+    }
+
+    #[test]
+    fn a_process_that_stops_is_not_promoted_and_has_what_it_follows_to_keep() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        take_role(&shared, &orders(ReplicaRole::Standby { term: 8 }));
+        let job = Arc::new(FollowedJob::new(shard(&[0.0; 3])));
+        job.in_step.store(true, Ordering::Release);
+        assert!(shared.followed.insert(&job, 8));
+        shared.stopping.store(true, Ordering::SeqCst);
+        assert_eq!(promote(&shared, EngineEpoch(1), 9), Err(ShardFault::NotFollowing { term: 9 }));
+        assert_eq!(shared.followed.finish().len(), 1);
     }
 
     /// The engine says once that a process goes on alone, and maybe before the copy of a job has begun.
