@@ -12,7 +12,7 @@ use rustix::fs::Advice;
 use syncline_rpc::ShardFault;
 use tracing::warn;
 
-use super::{Shared, blobs::disk_fault, damaged_snapshot};
+use super::{Shared, blobs::disk_fault, checkpoint_digest, checkpoints, damaged_snapshot};
 use crate::{shard::lock, wire::Digest};
 
 /// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while a blob is read waits for what
@@ -53,6 +53,7 @@ fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Shard
         Ok(false) => {
             warn!(path = %path.display(), "a blob is damaged, and removed");
             damaged_snapshot::set_aside(shared, &path)?;
+            checkpoint_digest::forget(&checkpoints::folder(shared), digest);
             shared.blobs.remove(std::iter::once(*digest))?;
         }
         // It was collected meanwhile.

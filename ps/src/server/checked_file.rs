@@ -10,20 +10,22 @@ use std::{
 use syncline_rpc::ShardFault;
 
 use super::blobs::{PendingFile, disk_fault};
+use crate::wire::Digest;
 
 pub(super) const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
 
-/// Completes `file` as `path` with what `write` gives; returns its bytes.
+/// Completes `file` as `path` with what `write` gives; returns the digest of all of it, and its bytes.
 pub(super) fn write_checked(
     mut file: PendingFile,
     path: &Path,
     write: impl FnOnce(&mut PendingFileWriter<'_>) -> io::Result<()>,
-) -> Result<u64, ShardFault> {
+) -> Result<(Digest, u64), ShardFault> {
     write(&mut PendingFileWriter(&mut file)).map_err(|e| disk_fault("write", path, &e))?;
-    let (digest, bytes) = file.digest();
+    let (digest, _) = file.digest();
     file.write(&digest)?;
+    let whole = file.digest();
     file.finish(path)?;
-    Ok(bytes + DIGEST_BYTES)
+    Ok(whole)
 }
 
 /// Reads what [`write_checked`] wrote. Bytes that are left over, or another digest, are invalid data.

@@ -21,9 +21,9 @@ use tracing::{debug, warn};
 use super::{
     Shared,
     blobs::{PendingFile, UNFINISHED, disk_fault},
-    checked_file::{is_damage, read_checked, whole_digest, write_checked},
+    checked_file::{is_damage, read_checked, write_checked},
     checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, Wish, or_from_standby},
-    standby_files,
+    checkpoint_digest, standby_files,
 };
 use crate::{
     shard::{JobShard, StandbyOp, lock},
@@ -102,10 +102,12 @@ fn write_pinned(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, S
             Err(e) => Err(disk_fault("look at", &path, &e)),
         };
     };
-    make_durably(&dir)
+    let (digest, bytes) = make_durably(&dir)
         .map_err(|e| disk_fault("make", &dir, &e))
         .and_then(|()| shared.blobs.begin_in(&dir))
-        .and_then(|file| write_checked(file, &path, |out| copy.write(out)))
+        .and_then(|file| write_checked(file, &path, |out| copy.write(out)))?;
+    checkpoint_digest::keep(&path, &digest);
+    Ok(bytes)
 }
 
 /// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.
@@ -242,21 +244,23 @@ pub(super) fn keep_copy(
     let _alone = lock(&shared.checkpoint_files);
     let is_wanted = wish.is_wanted();
     if is_wanted {
-        file.finish(&path_of(shared, run, *number))?;
+        let (path, (digest, _)) = (path_of(shared, run, *number), file.digest());
+        file.finish(&path)?;
+        checkpoint_digest::keep(&path, &digest);
     }
     Ok(is_wanted)
 }
 
-/// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
+/// Keeps this shard's part of checkpoint `number` as a blob as well; gives its digest. Whoever fetches it finds out whether it is whole.
 pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
     let path = path_of(shared, run, number);
     let digest = or_from_standby(shared, run, number, || {
-        whole_digest(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
+        checkpoint_digest::of(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
     })?;
-    shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
+    shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
-    shared.blobs.stat_and_touch(digest.as_bytes())?;
-    Ok(digest.to_hex().to_string())
+    shared.blobs.stat_and_touch(&digest)?;
+    Ok(blake3::Hash::from_bytes(digest).to_hex().to_string())
 }
 
 /// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may be late. Without
@@ -282,6 +286,7 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let number = number_of_file(&path);
         if number.is_some_and(is_given_up) {
+            let _ = fs::remove_file(checkpoint_digest::path_of(&path));
             fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
         }
     }
@@ -337,7 +342,7 @@ fn remove_unfinished_in(dir: &Path) -> io::Result<()> {
 mod tests {
     use syncline_scheduler::ids::ShardIndex;
 
-    use super::*;
+    use super::{super::blob_check, *};
 
     #[test]
     fn a_checkpoint_that_cannot_be_read_now_is_none_that_is_not_there() {
@@ -366,6 +371,31 @@ mod tests {
             assert_eq!(loaded.err().map(|fault| fault.code()), Some(code), "{number}");
             assert_eq!(share(&shared, &run, number).unwrap_err().code(), code, "{number}");
         }
+    }
+
+    /// A part of 15 GB is read for minutes, and nobody waits so long.
+    #[test]
+    fn a_part_that_is_shared_is_read_only_where_its_digest_is_not_beside_it_or_a_reader_found_it_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(7) };
+        let path = path_of(&shared, &run, 3);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = shared.blobs.begin_in(path.parent().unwrap()).unwrap();
+        let (digest, _) = write_checked(file, &path, |out| io::Write::write_all(out, b"weights")).unwrap();
+        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
+        let share = || share(&shared, &run, 3);
+        assert_eq!(share(), Ok(hex.clone()), "it was read");
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, vec![0; whole.len()]).unwrap();
+        assert_eq!(share(), Ok(hex.clone()), "it was not read");
+        assert_eq!(blob_check::check(&shared, &digest), Ok(None), "who fetches it has it read");
+        assert_eq!(share().unwrap_err().code(), "E439");
+        fs::write(&path, whole).unwrap();
+        assert_eq!(share(), Ok(hex));
+        keep(&shared, &run, &[], 3).unwrap();
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+        assert_eq!(share().unwrap_err().code(), "E439", "it is gone");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod blob_source;
 mod blobs;
 mod checked_file;
 mod checkpoint_copy;
+mod checkpoint_digest;
 mod checkpoint_mirror;
 mod checkpoints;
 mod connection;
@@ -249,9 +250,9 @@ impl Handle {
         // Nor changes an answer of the engine, which may just be followed, what is kept. The role is noted first: a promotion leaves that to
         // the next answer, and the process that served before must not come back as the one that served last.
         let following = lock(&self.shared.role.following);
-        self.shared.role.keep_role();
         // Jobs that are on their way from one list to the other are kept as well.
         drop(lock(&self.shared.role.changing));
+        self.shared.role.keep_role();
         drop(following);
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();

@@ -93,7 +93,7 @@ fn one_that_is_damaged_is_not_kept_and_not_asked_for_again_and_again() {
     fs::write(rig.path(1, &names[1]), "short").unwrap();
     assert_eq!([rig.look(), rig.look(), rig.look()], [0, 1, 0]);
     assert!(rig.has_same(&names[2]));
-    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 1, "nothing unfinished stays");
+    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 2, "it and its digest");
     assert_eq!((rig.mirror.failed.len(), rig.lacking()), (2, 2));
     // Whole by now, but it is too early to look.
     rig.put(&names[0], b"parameters");
@@ -209,7 +209,7 @@ fn what_a_process_with_an_empty_disk_needs_comes_from_the_one_that_follows_it() 
     fs::write(rig.path(0, &names[1]), "torn").unwrap();
     assert_eq!(content(&shared, &rig, 2).unwrap(), b"parameters");
     assert_eq!(content(&shared, &rig, 3).unwrap_err().code(), "E439", "nobody has it");
-    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 4, "two and their digests");
 }
 
 #[test]
