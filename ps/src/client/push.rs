@@ -156,6 +156,7 @@ impl ShardSet {
         let mut retry = RetryBudget::new(self.options.retry_limit);
         // How far each shard has said that it came, in bytes.
         let mut furthest = vec![0; parts.len()];
+        let mut all_sent_at = None;
         loop {
             let mut moving = false;
             for (index, part) in parts.iter_mut().enumerate() {
@@ -185,9 +186,12 @@ impl ShardSet {
             if moving {
                 continue;
             }
+            let waits_since = *all_sent_at.get_or_insert_with(Instant::now);
             for (index, part) in parts.iter_mut().enumerate().filter(|(_, p)| matches!(p, PushState::Sent)) {
                 match self.acknowledged(index, push.seq) {
-                    Ok(ack) => {
+                    // It is the turn of the others.
+                    Ok(None) => {}
+                    Ok(Some(ack)) => {
                         *part = PushState::Done { pushes: ack.pushes, lead: ack.lead };
                         retry.progress();
                     }
@@ -197,8 +201,16 @@ impl ShardSet {
                     }
                 }
             }
-            if parts.iter().all(|p| matches!(p, PushState::Done { .. })) {
+            let has_it = |part: &PushState| matches!(part, PushState::Done { .. });
+            if parts.iter().all(has_it) {
                 return Ok(());
+            }
+            // Whoever sends what it was asked for behind the push counts this client among those that vanished soon, which takes nothing while
+            // another shard waits: it is asked again when all have the push.
+            if waits_since.elapsed() >= self.options.silence_limit {
+                (0..parts.len())
+                    .filter(|index| has_it(&parts[*index]))
+                    .for_each(|index| self.drop_if_requested(index));
             }
         }
     }
@@ -300,16 +312,18 @@ impl ShardSet {
         Ok(PushState::Sending { head: std::mem::take(head), head_sent: *head_sent, at: *at, end: *end })
     }
 
-    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<PushAck, LinkError> {
+    /// `None`: the shard says that it waits, as for its standby.
+    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<Option<PushAck>, LinkError> {
         let limit = self.options.silence_limit * ACK_SILENCE_LIMITS;
         let (link, _): (&mut Link, bool) = self.link(index)?;
         link.set_read_timeout(Some(limit))?;
-        match link.answer()? {
-            (Reply::Pushed(ack), 0) if ack.watermark >= seq => {
+        match link.answer_or_sign()? {
+            None => Ok(None),
+            Some((Reply::Pushed(ack), 0)) if ack.watermark >= seq => {
                 self.commit(index, seq);
-                Ok(ack)
+                Ok(Some(ack))
             }
-            (reply, _) => Err(unexpected_reply(&reply)),
+            Some((reply, _)) => Err(unexpected_reply(&reply)),
         }
     }
 
@@ -332,5 +346,95 @@ impl From<NotFinite> for LinkError {
     fn from(_: NotFinite) -> Self {
         let what = "a gradient with a number that is not finite cannot be compressed".into();
         Self::Fault(ShardFault::Invalid { what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        net::{TcpListener, TcpStream},
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+        time::Duration,
+    };
+
+    use syncline_rpc::{
+        Token,
+        hello::{self, Role},
+    };
+    use syncline_scheduler::ids::{Generation, Incarnation, RunId};
+
+    use super::*;
+    use crate::{
+        client::{CancelToken, ClientOptions},
+        transport::{Transport, TransportChoice},
+        wire::SessionKey,
+    };
+
+    /// Long enough for the greeting of a shard on a busy machine.
+    const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+
+    fn say(stream: &mut TcpStream, reply: Reply) {
+        let mut out = Vec::new();
+        reply.encode(0, &mut out);
+        stream.write_all(&out).unwrap();
+    }
+
+    /// Accepts one client of a shard, and takes its push and the question behind it.
+    fn pushed(listener: &TcpListener, token: &Token) -> TcpStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        hello::receive_blocking(&mut stream, token, &[Role::Tensor], None).unwrap();
+        // One that hangs fails the test.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut scratch = Vec::new();
+        let mut next = |stream: &mut TcpStream| Request::read(stream, &mut scratch).unwrap().unwrap();
+        let (push, bytes) = next(&mut stream);
+        assert!(matches!(push, Request::Push { .. }), "{push:?}");
+        stream.read_exact(&mut vec![0; bytes as usize]).unwrap();
+        assert!(matches!(next(&mut stream), (Request::Pull { .. }, 0)));
+        stream
+    }
+
+    #[test]
+    fn who_sends_values_that_cannot_be_taken_while_another_shard_waits_is_hung_up_on_and_asked_again_later() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        let (token, has_hung_up) = (Token::generate(), AtomicBool::new(false));
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        let session = SessionKey { run, incarnation: Incarnation(1) };
+        let ack = Reply::Pushed(PushAck { watermark: 1, pushes: 1, lead: 0 });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = pushed(&listeners[0], &token);
+                while !has_hung_up.load(Ordering::SeqCst) {
+                    say(&mut stream, Reply::Waiting);
+                    thread::yield_now();
+                }
+                say(&mut stream, ack.clone());
+                let _ = stream.read(&mut [0]);
+            });
+            scope.spawn(|| {
+                let mut stream = pushed(&listeners[1], &token);
+                say(&mut stream, ack.clone());
+                let hung_up = stream.read(&mut [0]);
+                has_hung_up.store(true, Ordering::SeqCst);
+                assert_eq!(hung_up.unwrap(), 0);
+            });
+            let transport = TransportChoice::Only(Transport::Tcp);
+            let options =
+                ClientOptions { transport, silence_limit: SILENCE_LIMIT, ..ClientOptions::default() };
+            let (addresses, cancel_token) = (addresses.as_slice().into(), CancelToken::default());
+            let connected =
+                ShardSet::connect_with(&addresses, token.clone(), session, 2, options, cancel_token);
+            let mode = PushMode::Apply;
+            let header =
+                PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+            let mut worker = connected.unwrap();
+            let next = Some(ReadCondition::version(1));
+            let pushed = worker.push_and_request(1, header, &[&[1.0; 2]], next).unwrap();
+            drop(worker);
+            assert_eq!(pushed.pushes, 1);
+        });
     }
 }

@@ -321,10 +321,13 @@ impl ShardSet {
 
     /// Drops the answers to pulls that [`ShardSet::push_and_request`] asked for, with the connections they come on.
     pub fn drop_requested(&mut self) {
-        for index in 0..self.conns.len() {
-            if self.conns[index].requested.is_some() {
-                self.drop_link(index);
-            }
+        (0..self.conns.len()).for_each(|index| self.drop_if_requested(index));
+    }
+
+    /// The same of one shard.
+    pub(super) fn drop_if_requested(&mut self, index: usize) {
+        if self.conns[index].requested.is_some() {
+            self.drop_link(index);
         }
     }
 
