@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
-/// How long a shard may take to share its part: it reads all of it, and may be silent for a moment.
+/// How long a shard may take to share its part: it reads all of one that it has not written or read before, and may be silent for a moment.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
 
 impl ShardControl {
@@ -43,11 +43,13 @@ impl ShardControl {
         });
     }
 
-    /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order. Fails as soon as one is not there.
+    /// Has every shard keep its part of a complete checkpoint as a blob, of so many bytes in all; gives their digests, in order. Fails as
+    /// soon as one is not there.
     pub(super) async fn share_checkpoint(
         &self,
         run: &RunId,
         number: u64,
+        bytes: u64,
     ) -> Result<Vec<String>, EngineFault> {
         let _sharing = self.shared_parts.sharing().await;
         let each = self.shards.indices().map(|shard| async move {
@@ -67,15 +69,15 @@ impl ShardControl {
         });
         // What is of no use without the others is not waited for.
         let parts: Vec<String> = futures::future::try_join_all(each).await?;
-        self.release_later(&parts);
+        self.release_later(&parts, bytes);
         Ok(parts)
     }
 
     /// Has the shards drop the parts of a checkpoint when whoever asked for them last has had the time to fetch them. What an engine
     /// that ends before does not release, the collection of blobs does.
-    fn release_later(&self, parts: &[String]) {
+    fn release_later(&self, parts: &[String], bytes: u64) {
         let (control, parts) = (self.clone(), parts.to_vec());
-        let until = self.shared_parts.keep(&parts, Instant::now());
+        let until = self.shared_parts.keep(&parts, bytes, Instant::now());
         tokio::spawn(async move {
             sleep_until(until).await;
             let _removing = control.shared_parts.removing().await;
@@ -195,13 +197,13 @@ mod tests {
     async fn whoever_asks_for_a_checkpoint_is_told_at_once_that_a_shard_is_not_there() {
         let missing = Err(EngineFault::MissingShards { present: 0, expected: 1 });
         let (control, _inbox) = shard_control();
-        assert_eq!(control.share_checkpoint(&run(), 3).await, missing);
+        assert_eq!(control.share_checkpoint(&run(), 3, 0).await, missing);
         // Connections are made, and nobody answers: it may be silent for a moment, until it counts as lost.
         let hung = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = ShardHello::alone(ShardIndex(0), 1, hung.local_addr().unwrap().to_string(), 1);
         control.shards.announce(silent, EPOCH, &Noted).await;
         let run = run();
-        let mut shared = std::pin::pin!(control.share_checkpoint(&run, 3));
+        let mut shared = std::pin::pin!(control.share_checkpoint(&run, 3, 0));
         assert!(futures::poll!(shared.as_mut()).is_pending());
         control.shards.forget(ShardIndex(0));
         assert_eq!(shared.await, missing);

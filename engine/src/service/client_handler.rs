@@ -236,7 +236,7 @@ impl ClientService for ClientHandler {
         let Some(kept) = read.kept_checkpoint(number) else {
             return Err(no_checkpoint(&read, number));
         };
-        let parts = lead.control.share_checkpoint(&kept.run, kept.resume.checkpoint).await?;
+        let parts = lead.control.share_checkpoint(&kept.run, kept.resume.checkpoint, kept.bytes).await?;
         Ok(CheckpointParts { resume: kept.resume, parts })
     }
 

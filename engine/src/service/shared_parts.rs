@@ -13,8 +13,10 @@ use tokio::{
 
 use super::sessions::lock;
 
-/// How long what is shared stays.
+/// How long what is shared stays, whatever its size.
 const SHARED_FOR: Duration = Duration::from_secs(600);
+/// And so much longer as it takes over a slow line: parts are fetched one after the other.
+const SLOW_BYTES_PER_S: u64 = 1_000_000;
 
 /// Which parts are shared, and until when; clones share it. Somebody may ask for the same checkpoint again meanwhile.
 #[derive(Clone, Default)]
@@ -38,9 +40,9 @@ impl SharedParts {
         self.0.changing.write().await
     }
 
-    /// Somebody has asked for these parts at `now`; until when they stay.
-    pub(super) fn keep(&self, parts: &[String], now: Instant) -> Instant {
-        let until = now + SHARED_FOR;
+    /// Somebody has asked for these parts, of so many bytes in all, at `now`; until when they stay.
+    pub(super) fn keep(&self, parts: &[String], bytes: u64, now: Instant) -> Instant {
+        let until = now + SHARED_FOR + Duration::from_secs(bytes / SLOW_BYTES_PER_S);
         lock(&self.0.until).extend(parts.iter().map(|part| (part.clone(), until)));
         until
     }
@@ -63,10 +65,20 @@ mod tests {
     fn a_part_that_is_asked_for_again_stays_as_long_for_the_one_who_asked_last() {
         let (shared, begin) = (SharedParts::default(), Instant::now());
         let [first, both] = [vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]];
-        let until = shared.keep(&both, begin);
-        let later = shared.keep(&first, begin + SHARED_FOR / 2);
+        let until = shared.keep(&both, 0, begin);
+        let later = shared.keep(&first, 0, begin + SHARED_FOR / 2);
         assert_eq!(shared.take_expired(&both, until), ["b"]);
         assert_eq!(shared.take_expired(&first, later), ["a"]);
         assert!(shared.take_expired(&both, later).is_empty(), "each is removed once");
+    }
+
+    #[test]
+    fn large_parts_stay_until_the_last_of_them_has_come_over_a_slow_line() {
+        let (shared, begin) = (SharedParts::default(), Instant::now());
+        let (parts, bytes) = (vec!["a".to_owned()], 30_000_000_000);
+        let until = shared.keep(&parts, bytes, begin);
+        let fetched = Duration::from_secs(bytes / SLOW_BYTES_PER_S);
+        assert!(shared.take_expired(&parts, begin + fetched).is_empty());
+        assert_eq!(shared.take_expired(&parts, until), parts);
     }
 }

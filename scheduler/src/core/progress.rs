@@ -83,6 +83,8 @@ pub struct KeptCheckpoint {
     pub run: RunId,
     /// Without the optimizer's steps, which are with the parameters.
     pub resume: ResumeSpec,
+    /// On the disks of all shards.
+    pub bytes: u64,
 }
 
 impl Job {
@@ -114,7 +116,7 @@ impl Job {
             steps: Vec::new(),
             evaluations: self.evaluations_before(&checkpoint.progress.watch),
         };
-        Some(KeptCheckpoint { run: self.run(), resume })
+        Some(KeptCheckpoint { run: self.run(), resume, bytes: checkpoint.bytes })
     }
 
     /// What evaluations had shown by then, and where the parameters of the best are.

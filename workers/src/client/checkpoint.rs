@@ -61,7 +61,8 @@ impl Client {
     /// with any number of shards and workers.
     ///
     /// The job may be running or over; one that is done has that of its end, if that was asked for in its settings. The file is complete or absent.
-    /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes where it would have been removed before.
+    /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes, and a second more for each MB of all, where it would
+    /// have been removed before.
     ///
     /// # Errors
     /// E146 if the job has no such checkpoint, E244 if the file cannot be written.
