@@ -4,6 +4,7 @@ use std::{
     io,
     sync::{Arc, Mutex},
     thread::{Builder, JoinHandle, Scope, ScopedJoinHandle},
+    time::Duration,
 };
 
 use tokio::runtime::{self, Runtime};
@@ -87,6 +88,16 @@ pub fn runtime(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime
     runtime.enable_all().build()
 }
 
+/// As [`runtime`], and the thread for what blocks is there all the time: where Tokio has one it lets what blocks wait at the limit, and
+/// panics where it has none, as under who looks up a name. Whichever others are begun stay as well: for a runtime on which little blocks.
+pub fn runtime_with_blocking_thread(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime> {
+    // A century and more; a longer time may overflow.
+    const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+    let runtime = self::runtime(runtime.thread_keep_alive(FOREVER), own)?;
+    drop(runtime.spawn_blocking(|| ()));
+    Ok(runtime)
+}
+
 fn start<T>(
     thread: Builder,
     name: &str,
@@ -97,6 +108,8 @@ fn start<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -104,6 +117,18 @@ mod tests {
         let mut two = runtime::Builder::new_multi_thread();
         let answer = runtime(two.worker_threads(2), 2).unwrap().block_on(async { 7 });
         assert_eq!(answer, 7);
+    }
+
+    #[test]
+    fn threads_for_what_blocks_stay() {
+        let (mut builder, stopped) = (runtime::Builder::new_current_thread(), Arc::new(AtomicUsize::new(0)));
+        let count = stopped.clone();
+        builder
+            .thread_keep_alive(Duration::ZERO)
+            .on_thread_stop(move || _ = count.fetch_add(1, Ordering::SeqCst));
+        let runtime = runtime_with_blocking_thread(&mut builder, 0).unwrap();
+        (0..100).for_each(|_| runtime.block_on(runtime.spawn_blocking(|| ())).unwrap());
+        assert_eq!(stopped.load(Ordering::SeqCst), 0);
     }
 
     #[test]

@@ -5,10 +5,11 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
 
-use syncline_rpc::threads;
+use syncline_rpc::{describe, threads};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{
     runtime,
@@ -65,15 +66,26 @@ impl LeaseRenewal {
     ) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
         lead.store_outage.set_lead_until(Instant::now() + lease.duration);
-        let runtime = threads::runtime(&mut runtime::Builder::new_current_thread(), 0)?;
+        let mut runtime = runtime::Builder::new_current_thread();
+        let runtime = threads::runtime_with_blocking_thread(&mut runtime, 0)?;
+        let tell = bug.clone();
         let renew = async move {
             tokio::select! {
                 () = keep_renewing(&lease, epoch, &lead, &bug) => {}
                 _ = ended => {}
             }
         };
-        threads::spawn("lease", move || runtime.block_on(renew))?;
+        threads::spawn("lease", move || report_panic(&tell, || runtime.block_on(renew)))?;
         Ok(Self { _end: end })
+    }
+}
+
+/// Says in `bug` that the renewal panicked: an engine without a lease that never knows of it would refuse everything for good.
+fn report_panic(bug: &watch::Sender<Option<String>>, renewal: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(renewal)) {
+        let reason = format!("the lease is not renewed any more: {}", describe(panic.as_ref()));
+        error!(reason, "the engine has a bug");
+        bug.send_replace(Some(reason));
     }
 }
 
@@ -214,6 +226,15 @@ mod tests {
         led.lead.pulse.turned();
         wait_for_renewals(led.server.url(), 3);
         assert!(clock_ms().await.is_some(), "the next engine learns what this one's clock says");
+    }
+
+    #[test]
+    fn a_renewal_that_panics_is_told_of_as_a_bug() {
+        let (tell, bug) = watch::channel(None);
+        report_panic(&tell, || ());
+        assert_eq!(*bug.borrow(), None);
+        report_panic(&tell, || panic!("no thread"));
+        assert_eq!(bug.borrow().as_deref(), Some("the lease is not renewed any more: no thread"));
     }
 
     #[tokio::test]

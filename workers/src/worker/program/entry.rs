@@ -96,7 +96,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     options.throttle.slowdown = flags.slowdown.unwrap_or(options.throttle.slowdown);
     options.throttle.step = flags.step_ms.map_or(options.throttle.step, Duration::from_millis);
     // One thread talks; the functions have theirs.
-    let runtime = threads::runtime(&mut Builder::new_current_thread(), 0)?;
+    let runtime = threads::runtime_with_blocking_thread(&mut Builder::new_current_thread(), 0)?;
     let ended = runtime.block_on(async {
         let mut stop = StopSignal::listen(flags.exit_with_parent)?;
         if let Some(device) = flags.device {

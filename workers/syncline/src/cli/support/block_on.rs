@@ -59,7 +59,8 @@ fn block_with<T>(
     own: usize,
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let runtime = threads::runtime(&mut runtime, own).map_err(|source| CliError::Runtime { source })?;
+    let runtime = threads::runtime_with_blocking_thread(&mut runtime, own);
+    let runtime = runtime.map_err(|source| CliError::Runtime { source })?;
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result
