@@ -69,7 +69,7 @@ impl Leadership {
         let (mut outage, mut loading) = (OutageLogger::default(), OutageLogger::default());
         let mut watched = WatchedLease::default();
         loop {
-            let Some(epoch) = self.acquire(&mut outage, &mut watched).await else {
+            let Some((epoch, until)) = self.acquire(&mut outage, &mut watched).await else {
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
@@ -82,7 +82,7 @@ impl Leadership {
                 }
                 names_another
             });
-            match self.lead(epoch).await {
+            match self.lead(epoch, until).await {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {
                     loading.resolve("jobs were loaded");
@@ -115,8 +115,13 @@ impl Leadership {
         let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;
     }
 
-    /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
-    async fn acquire(&self, outage: &mut OutageLogger, watched: &mut WatchedLease) -> Option<EngineEpoch> {
+    /// Tries to take the lease; until when this engine has it at least. `None` if another engine holds it or Redis fails; the reason is
+    /// published.
+    async fn acquire(
+        &self,
+        outage: &mut OutageLogger,
+        watched: &mut WatchedLease,
+    ) -> Option<(EngineEpoch, Instant)> {
         let Lease { instance, duration, .. } = &self.lease;
         let at = self.lease.at();
         if watched.is_left_to_another() || watched.cluster.is_of_others() {
@@ -137,10 +142,11 @@ impl Leadership {
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
         let beyond = (watched.that_counts(), watched.name.takes(*duration, Instant::now()));
+        let until = Instant::now() + *duration;
         match self.store.take_lead(instance, *duration, above, at, beyond).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
-                Some(epoch)
+                Some((epoch, until))
             }
             Ok(None) => {
                 outage.resolve("Redis answers");
@@ -157,7 +163,7 @@ impl Leadership {
     }
 
     /// Loads the jobs and runs the decision loop to its end.
-    async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
+    async fn lead(&self, epoch: EngineEpoch, until: Instant) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
         let notes = self.store.role_notes(self.shards.indices()).await?;
         self.shards.forget_all(epoch, notes);
@@ -166,6 +172,7 @@ impl Leadership {
         let last_ms = store.last_clock_ms().await?;
         let clock = self.clock.going_on_from(last_ms);
         let lead = Lead::new(epoch, Sessions::default(), shards, queue, clock);
+        lead.store_outage.set_lead_until(until.into_std());
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
         let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, lead.clone(), self.bug.clone())
             .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;

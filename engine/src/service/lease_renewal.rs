@@ -65,7 +65,6 @@ impl LeaseRenewal {
         bug: watch::Sender<Option<String>>,
     ) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
-        lead.store_outage.set_lead_until(Instant::now() + lease.duration);
         let mut runtime = runtime::Builder::new_current_thread();
         let runtime = threads::runtime_with_blocking_thread(&mut runtime, 0)?;
         let tell = bug.clone();
