@@ -14,6 +14,7 @@ use syncline_workers::{
     submit::{self, JobGraph, Model, Training},
     worker::Throttle,
 };
+use tokio::runtime::Runtime;
 
 use crate::waiting::eventually;
 
@@ -93,6 +94,50 @@ async fn a_shard_that_does_not_start_costs_the_others_no_job() {
     assert!(of_first.is_file());
     fs::remove_file(misplaced).unwrap();
     goes_on(&state_dir, &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_nobody_waits_for_any_more_costs_no_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path().join("state");
+    let cluster = start(&state_dir).await.unwrap();
+    let id = begin_endless(&cluster, dir.path()).await;
+    cluster.stop().await.unwrap();
+    let of_each = [0, 1].map(|shard| state_dir.join(format!("shard-{shard}/jobs/{id}.job")));
+    let mut starting = Box::pin(start(&state_dir));
+    let mut started = None;
+    while of_each[0].exists() && started.is_none() {
+        tokio::select! {
+            biased;
+            cluster = &mut starting => started = Some(cluster.unwrap()),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    // Shard 0 has its job in memory alone.
+    match started {
+        None => drop(starting),
+        Some(cluster) => cluster.stop().await.unwrap(),
+    }
+    let are_kept = || of_each.iter().all(|file| file.is_file());
+    eventually("the shards keep the job", async || are_kept()).await;
+    goes_on(&state_dir, &id).await;
+}
+
+#[test]
+fn a_cluster_whose_runtime_is_gone_keeps_its_jobs_where_another_one_stops_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path().join("state");
+    let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let (cluster, id) = first.block_on(async {
+        let cluster = start(&state_dir).await.unwrap();
+        let id = begin_endless(&cluster, dir.path()).await;
+        (cluster, id)
+    });
+    first.shutdown_background();
+    second.block_on(async {
+        cluster.stop().await.unwrap();
+        goes_on(&state_dir, &id).await;
+    });
 }
 
 /// A cluster that starts there trains the job.

@@ -18,7 +18,11 @@ use syncline_runtime::{Device, ExecOptions, Runtime};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use super::{LocalError, LocalOptions, saving, worker::LocalWorker};
+use super::{
+    LocalError, LocalOptions,
+    saving::{self, StartingShards},
+    worker::LocalWorker,
+};
 use crate::{
     blocking,
     client::{Client, Cluster, token_file},
@@ -91,7 +95,7 @@ impl LocalCluster {
         let (engine, shards) = start_shards(&token, &state_dir, count, engine).await?;
         let mut cluster = Self {
             workers: Vec::new(),
-            shards,
+            shards: shards.into_handles(),
             engine,
             redis: own_redis,
             redis_url,
@@ -168,6 +172,7 @@ impl LocalCluster {
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.
     pub async fn stop(self) -> Result<(), LocalError> {
+        // Here: the runtime that it was started on may be gone.
         let stopping = tokio::spawn(self.stop_in_order());
         stopping.await.unwrap_or_else(|ended| resume_unwind(ended.into_panic()))
     }
@@ -250,16 +255,17 @@ async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<Eng
     Ok(engine)
 }
 
-/// Starts all shards of an engine. Where one does not start, those before it keep their jobs, which they have taken off the disk.
+/// Starts all shards of an engine. Where one does not start, or nobody waits for them any more, they keep their jobs, which they have
+/// taken off the disk.
 async fn start_shards(
     token: &Token,
     state_dir: &Path,
     count: u32,
     engine: EngineHandle,
-) -> Result<(EngineHandle, Vec<server::Handle>), PsError> {
+) -> Result<(EngineHandle, StartingShards), PsError> {
     let (token, state_dir) = (token.clone(), state_dir.to_owned());
     blocking(move || {
-        let mut shards = Vec::new();
+        let mut shards = StartingShards::default();
         for index in 0..count {
             let started = server::start(server::Options {
                 listen: LOOPBACK,
@@ -276,8 +282,6 @@ async fn start_shards(
                 Err(error) => {
                     // Before the shards: it would take them for lost.
                     drop(engine);
-                    // The log names what cannot be kept.
-                    let _ = saving::stop_and_save(shards);
                     return Err(error);
                 }
             }
