@@ -40,7 +40,7 @@ pub enum PsError {
         /// What ended the try.
         cause: String,
     },
-    /// Another program or release answers, or one of another token or role: no try will go better.
+    /// Another program or release answers, or one of another token or role.
     #[error("[E411] shard {address} turned the connection away: {source}")]
     Greeting {
         /// Where that was met.
@@ -260,6 +260,13 @@ impl PsError {
         matches!(self, Self::Unreachable { .. } | Self::Refused { fault: ShardFault::SecondAway { .. } })
     }
 
+    /// Whether the same call may go well later: a process is away, another release or program answers where it was, or its disk or memory
+    /// fails for now. Who has something to lose by it waits.
+    pub fn may_pass(&self) -> bool {
+        self.is_away()
+            || matches!(self, Self::Greeting { .. } | Self::Refused { fault: ShardFault::Io { .. } })
+    }
+
     /// Whether what no shard gave may be there in a moment: a process that has just taken over may not know yet where it is, and a disk
     /// may give it the next time. It is asked for again for [`MISSING_PATIENCE`](crate::client::MISSING_PATIENCE).
     pub fn is_missing(&self) -> bool {
@@ -372,6 +379,28 @@ mod tests {
         assert_eq!(FaultCode::new(error(0).code()), FaultCode::SHARD_UNREACHED);
         assert_eq!(error(0).to_string(), "[E410] shard a:1 could not be reached: refused");
         assert_eq!(error(1_200).to_string(), "[E410] shard a:1 could not be reached for 1200 ms: refused");
+    }
+
+    #[test]
+    fn what_a_shard_does_not_do_for_a_while_may_pass_and_what_it_refuses_or_has_lost_does_not() {
+        let (address, digest, cause) = ("a:1".to_owned(), "d".to_owned(), "refused".to_owned());
+        let greeting = |source| PsError::Greeting { address: address.clone(), source };
+        let what = "cannot read".to_owned();
+        #[rustfmt::skip]
+        let cases = [
+            (PsError::Unreachable { address: address.clone(), after_ms: 0, cause: cause.clone() }, true),
+            (greeting(HelloError::Version { theirs: 1 }),                                          true),
+            (greeting(HelloError::Role(3)),                                                        true),
+            (ShardFault::SecondAway { digest: digest.clone(), cause: cause.clone() }.into(),       true),
+            (ShardFault::Io { what: what.clone(), cause }.into(),                                  true),
+            (ShardFault::MissingBlob { digest: digest.clone() }.into(),                            false),
+            (ShardFault::Invalid { what }.into(),                                                  false),
+            (PsError::Damaged { digest, address: address.clone() },                                false),
+            (PsError::Canceled,                                                                    false),
+        ];
+        for (error, may_pass) in cases {
+            assert_eq!(error.may_pass(), may_pass, "{error}");
+        }
     }
 
     #[test]

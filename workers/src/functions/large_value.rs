@@ -39,9 +39,11 @@ pub(crate) fn move_large_constants(
     Ok(())
 }
 
-/// How long a call waits for shards that are away, or that the engine has not named yet.
+/// How long a call waits for shards that cannot do it for now, or that the engine has not named yet.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
-const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// From one try to the next, which is twice as long each time: where a disk is full each may send much.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The shards of the parameter server as such a store. A value lies on the shard that its digest says.
 #[derive(Debug, Clone)]
@@ -70,21 +72,21 @@ impl ShardValues {
         })
     }
 
-    /// Makes a call with the addresses of all shards, again while a shard cannot be reached. A shard says itself for how long its
+    /// Makes a call with the addresses of all shards, again while what prevents it may pass. A shard says itself for how long its
     /// second process is waited for.
     fn with_shards<T>(
         &self,
         cancel_token: &CancelToken,
         call: impl Fn(&[String]) -> Result<T, PsError>,
     ) -> Result<T, PsError> {
-        let give_up = Instant::now() + SHARDS_TIMEOUT;
+        let (give_up, mut delay) = (Instant::now() + SHARDS_TIMEOUT, FIRST_RETRY_DELAY);
         loop {
             cancel_token.check()?;
             let shards = self.shards.get();
             let is_last = Instant::now() >= give_up;
             match call(&shards) {
                 Err(PsError::Refused { fault: ShardFault::SecondAway { .. } }) => {}
-                Err(PsError::Unreachable { .. }) if !is_last => {}
+                Err(error) if error.may_pass() && !is_last => {}
                 Err(_) if shards.is_empty() && !is_last => {}
                 // Nobody can be asked yet: that says nothing of the value.
                 Err(_) if shards.is_empty() => {
@@ -96,7 +98,8 @@ impl ShardValues {
                 }
                 done => return done,
             }
-            std::thread::sleep(RETRY_DELAY);
+            std::thread::sleep(delay);
+            delay = (2 * delay).min(LONGEST_RETRY_DELAY);
         }
     }
 }
@@ -127,7 +130,7 @@ mod tests {
     };
 
     use syncline_ps::server::{self, Options};
-    use syncline_rpc::hello::{self, Role};
+    use syncline_rpc::hello::{self, HelloError, Role};
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;
@@ -159,6 +162,17 @@ mod tests {
         let answers = RefCell::new(vec![Ok(b"value".to_vec()), Err(away)]);
         let got = store.with_shards(&nobody(), |_| answers.borrow_mut().pop().unwrap());
         assert_eq!(got.unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_shard_that_speaks_another_release_or_cannot_read_its_disk_for_a_moment_is_asked_again() {
+        let store = ShardValues::new(Token::generate(), Addresses::from(&["a:1".to_owned()][..]));
+        let release = HelloError::Version { theirs: 1 };
+        let disk = ShardFault::Io { what: "cannot open".to_owned(), cause: "too many open files".to_owned() };
+        let prevented = [PsError::Greeting { address: "a:1".to_owned(), source: release }, disk.into()];
+        let prevented = RefCell::new(prevented.into_iter());
+        let got = store.with_shards(&nobody(), |_| prevented.borrow_mut().next().map_or(Ok(7), Err));
+        assert_eq!(got.unwrap(), 7);
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::{
 /// Most bytes of calls that one task may add: they travel in one message, with others.
 const MAX_ADDED_BYTES: usize = 16 << 20;
 
-/// A call whose argument is out of reach is given back so often, which is an hour and more at ten seconds each: then it has failed.
+/// A call is given back so often because something is out of reach that it needs, which is an hour and more at ten seconds each: then it
+/// has failed.
 const MOST_GIVEN_BACK: u16 = 400;
 
 /// What calls need beside their orders.
@@ -69,10 +70,15 @@ pub(super) fn run(
     };
     // Nothing has run: a shard or an engine may be back for the next worker, or be within its reach.
     let given_back = |error: &dyn fmt::Display| {
-        warn!(%error, task = %order.task, "an argument cannot be fetched now: the call is given back");
+        warn!(%error, task = %order.task, "what the call needs cannot be fetched now: it is given back");
         Ended::without_value(Outcome::NotBegun, 0)
     };
     let stopped = |run_us| Ended::without_value(Outcome::Stopped, run_us);
+    let ended_by = |fault: CallFault, run_us| match fault {
+        CallFault::Store(PsError::Canceled) => stopped(run_us),
+        CallFault::Store(error) if error.may_pass() && order.attempt < MOST_GIVEN_BACK => given_back(&error),
+        fault => failed(fault, run_us),
+    };
     let args = match kept_values::filled(&group.job, &order.args, &around.cluster, stop) {
         Ok(Some(args)) if kept_values::are_whole(&args) => args,
         Ok(Some(_)) => return given_back(&"the engine does not have it, or not yet again"),
@@ -81,11 +87,7 @@ pub(super) fn run(
     };
     let input = match input(function.name, &args, &around.store, stop, scratch) {
         Ok(input) => input,
-        Err(CallFault::Store(PsError::Canceled)) => return stopped(0),
-        Err(CallFault::Store(error @ PsError::Unreachable { .. })) if order.attempt < MOST_GIVEN_BACK => {
-            return given_back(&error);
-        }
-        Err(fault) => return failed(fault, 0),
+        Err(fault) => return ended_by(fault, 0),
     };
     let (stop_of_call, progress) = (stop.clone(), attempt.progress.clone());
     let context = Context::new(group.job.clone(), order, stop_of_call, progress, around.cluster.clone());
@@ -95,7 +97,8 @@ pub(super) fn run(
     let mut given = match called {
         Ok(Some(given)) => given,
         Ok(None) => return stopped(run_us),
-        Err(fault) => return failed(fault, run_us),
+        // A function that has a fault of the store is one of ours, and fetches before it computes.
+        Err(fault) => return ended_by(fault, run_us),
     };
     let preview = match &mut given {
         CallOutput::Value(_, preview) => preview.take(),

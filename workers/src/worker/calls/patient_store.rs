@@ -4,7 +4,7 @@
 use std::{thread::sleep, time::Duration};
 
 use syncline_ps::{PsError, client::CancelToken};
-use syncline_rpc::{OutageLogger, ShardFault};
+use syncline_rpc::OutageLogger;
 use syncline_scheduler::tasks::{BlobValue, Progress};
 use tokio::runtime::Handle;
 
@@ -32,7 +32,7 @@ impl PatientStore<'_> {
         let mut outage = OutageLogger::default();
         loop {
             let error = match self.try_to_put(salt, value) {
-                Err(error) if may_pass(&error) && !self.stop.is_asked() => error,
+                Err(error) if error.may_pass() && !self.stop.is_asked() => error,
                 done => {
                     outage.resolve("shards take values");
                     return done;
@@ -60,8 +60,4 @@ impl PatientStore<'_> {
         };
         self.stop.interruptible(cancel_later, || self.store.put(salt, value, &cancel_token))
     }
-}
-
-fn may_pass(error: &PsError) -> bool {
-    matches!(error, PsError::Unreachable { .. } | PsError::Refused { fault: ShardFault::Io { .. } })
 }

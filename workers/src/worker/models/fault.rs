@@ -54,7 +54,6 @@ impl ModelFault {
     /// Whether another worker may succeed.
     fn cause(&self) -> FailureCause {
         match self {
-            Self::Store(_) => FailureCause::Worker,
             Self::Backend(error) if error.may_be_the_machine() => FailureCause::Worker,
             #[cfg(feature = "train")]
             Self::Tried(error) if error.may_be_the_machine() => FailureCause::Worker,
@@ -65,7 +64,10 @@ impl ModelFault {
 
 impl From<ModelFault> for CallFault {
     fn from(fault: ModelFault) -> Self {
-        Self::Own { code: fault.code(), cause: fault.cause(), reason: fault.to_string() }
+        match fault {
+            ModelFault::Store(error) => Self::Store(error),
+            fault => Self::Own { code: fault.code(), cause: fault.cause(), reason: fault.to_string() },
+        }
     }
 }
 
@@ -77,6 +79,14 @@ mod tests {
     #[test]
     fn a_fetch_that_was_told_to_stop_is_no_fault_of_the_shards() {
         assert_eq!(ModelFault::from(PsError::Canceled).code(), FaultCode::new("E609"));
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_fetched_is_told_as_an_argument_that_cannot() {
+        let away = PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "refused".into() };
+        assert!(
+            matches!(CallFault::from(ModelFault::from(away)), CallFault::Store(error) if error.may_pass())
+        );
     }
 
     #[test]

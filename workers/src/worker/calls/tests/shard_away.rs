@@ -1,7 +1,11 @@
 //! Calls whose large values a shard does not take or give for a while.
 
+use syncline_rpc::hello::HelloError;
+
 use super::{super::patient_store::PatientStore, *};
-use crate::functions::{ProgressCell, StopFlag};
+use crate::functions::{CallFault, ProgressCell, StopFlag};
+
+const FETCH: Function<(bool,), u64> = Function::new("fetch");
 
 fn away() -> PsError {
     PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "refused".into() }
@@ -9,6 +13,11 @@ fn away() -> PsError {
 
 fn disk_full() -> PsError {
     PsError::Refused { fault: ShardFault::Io { what: "cannot write".into(), cause: "no space".into() } }
+}
+
+/// As while the parts of a cluster are exchanged one after the other.
+fn other_release() -> PsError {
+    PsError::Greeting { address: "a:1".into(), source: HelloError::Version { theirs: 1 } }
 }
 
 /// `LARGE`, and how often it has run.
@@ -33,7 +42,7 @@ fn fill(n: u8) -> OrderArg {
 fn a_result_that_a_shard_does_not_take_yet_is_offered_again_and_the_function_is_not_run_again() {
     let (registry, runs) = counting();
     let rig = rig(registry, 1);
-    *rig.store.1.lock().unwrap() = vec![disk_full(), away()];
+    *rig.store.1.lock().unwrap() = vec![disk_full(), other_release(), away()];
     rig.order(LARGE.id(), vec![task(0, vec![fill(7)])]);
     let ends = rig.ends(1);
     assert!(matches!(&ends[0].outcome, Outcome::Value(Value::Blob(_))), "{ends:?}");
@@ -71,10 +80,28 @@ fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
     let (registry, _) = counting();
     let rig = rig(registry, 1);
     let blob = rig.store.put(Salt::default(), &[1], &CancelToken::default()).unwrap();
-    *rig.store.1.lock().unwrap() = vec![away()];
     let arg = OrderArg::One(OneArg::Value(Value::Blob(blob)));
-    rig.order(SIZE.id(), vec![task(0, vec![arg, is(2)])]);
+    for (number, error) in (0..).zip([away(), other_release(), disk_full()]) {
+        let code = error.code();
+        *rig.store.1.lock().unwrap() = vec![error];
+        rig.order(SIZE.id(), vec![task(number, vec![arg.clone(), is(2)])]);
+        assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun, "{code}");
+    }
+}
+
+#[test]
+fn a_call_whose_model_is_out_of_reach_is_given_back_and_one_whose_model_is_gone_fails() {
+    let mut registry = Registry::new();
+    let fetch = |_: &Context, (is_gone,): (bool,)| -> Result<u64, CallFault> {
+        let gone = ShardFault::MissingBlob { digest: "0".repeat(64) };
+        Err(CallFault::Store(if is_gone { gone.into() } else { away() }))
+    };
+    registry.register_own(FETCH, fetch).unwrap();
+    let rig = rig(registry, 1);
+    rig.order(FETCH.id(), vec![task(0, vec![fill(0)])]);
     assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun);
+    rig.order(FETCH.id(), vec![task(1, vec![fill(1)])]);
+    assert_eq!(failure(&rig.ends(1)[0]), (FailureCause::Worker, FaultCode::new("E404")));
 }
 
 /// A shard that owes its answer until its caller is canceled, and says when it is asked.
