@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fs::Advice;
 
@@ -28,6 +29,8 @@ pub(super) struct DiskFile {
     path: PathBuf,
     file: File,
     state: State,
+    /// Number of the system's error with which a [`ContentsReader`] could not read, or 0: formats only say that a file is not theirs.
+    read_error: AtomicI32,
     /// Its first bytes, [`HEAD_BYTES`] at most.
     pub(super) head: Vec<u8>,
     /// Most bytes of one of its arrays that are read into memory.
@@ -54,7 +57,7 @@ impl DiskFile {
         let (state, mut head) = (State::of(&file)?, vec![0; HEAD_BYTES]);
         let count = file.read_at(&mut head, 0)?;
         head.truncate(count);
-        Ok(Self { path: path.to_owned(), file, state, head, most_in_memory })
+        Ok(Self { path: path.to_owned(), file, state, read_error: AtomicI32::new(0), head, most_in_memory })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -74,8 +77,13 @@ impl DiskFile {
         })
     }
 
-    /// Whether what was read so far is of the file that was opened.
+    /// Whether what was read so far is of the file that was opened. If a reader could not read, that is told.
     pub(super) fn check_unchanged(&self) -> Result<(), DataError> {
+        let read_error = self.read_error.swap(0, Ordering::Relaxed);
+        if read_error != 0 {
+            let source = io::Error::from_raw_os_error(read_error);
+            return Err(FileError::Io { path: self.path.clone(), source }.into());
+        }
         let state =
             State::of(&self.file).map_err(|source| FileError::Io { path: self.path.clone(), source })?;
         if state == self.state { Ok(()) } else { Err(self.changed()) }
@@ -83,6 +91,16 @@ impl DiskFile {
 
     fn changed(&self) -> DataError {
         FileError::Changed { path: self.path.clone() }.into()
+    }
+}
+
+#[cfg(test)]
+impl DiskFile {
+    /// The file at `path`, of which nothing can be read.
+    pub(super) fn unreadable(path: &Path) -> Self {
+        let mut unreadable = Self::new(path, File::open(path).unwrap(), 0).unwrap();
+        unreadable.file = File::options().append(true).open(path).unwrap();
+        unreadable
     }
 }
 
@@ -166,9 +184,16 @@ impl Read for ContentsReader<'_> {
         match self {
             Self::InMemory(cursor) => cursor.read(bytes),
             Self::OnDisk { file, position } => {
-                let count = file.file.read_at(bytes, *position)?;
-                *position += count as u64;
-                Ok(count)
+                let read = file.file.read_at(bytes, *position);
+                match &read {
+                    Ok(count) => *position += *count as u64,
+                    // It is read again.
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        file.read_error.store(error.raw_os_error().unwrap_or_default(), Ordering::Relaxed);
+                    }
+                }
+                read
             }
         }
     }

@@ -243,6 +243,19 @@ impl<'a> SourceFiles<'a> {
         like: Option<&csv::TableNames>,
         step: &mut Step<'_>,
     ) -> Result<SourceArrays, DataError> {
+        let found = self.parse_as_they_are(form, wanted, like, step);
+        // What stays on the disk is read after the digest was made: what is wrong with other bytes, or with the disk, is not the data's.
+        self.contents.iter().filter_map(Contents::on_disk).try_for_each(|file| file.check_unchanged())?;
+        found
+    }
+
+    fn parse_as_they_are(
+        &self,
+        form: Form<'_>,
+        wanted: &ModelSignature,
+        like: Option<&csv::TableNames>,
+        step: &mut Step<'_>,
+    ) -> Result<SourceArrays, DataError> {
         let files = self.named();
         if files.is_empty() {
             return Err(no_file());
@@ -283,11 +296,6 @@ impl<'a> SourceFiles<'a> {
                 wanted,
             )?,
         };
-        // What of them is in memory now was read after the digest was made.
-        files
-            .iter()
-            .filter_map(|(_, contents)| contents.on_disk())
-            .try_for_each(|file| file.check_unchanged())?;
         found.ok_or_else(no_file)
     }
 }

@@ -128,7 +128,7 @@ impl WorkerError {
                     | ShardFault::Closed { .. },
             }) => Blame::Worker,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
-            // The digest says that the bytes are the job's.
+            // The digest says that the bytes are the job's; what stays on the disk is looked at again.
             Self::Data(e) if !e.is_machine_specific() => Blame::Job,
             // A file, a library, memory or a connection that this machine lacks.
             _ => Blame::Worker,

@@ -94,6 +94,10 @@ impl DataError {
 
     /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
     pub fn is_machine_specific(&self) -> bool {
-        matches!(self, Self::File(_))
+        match self {
+            Self::File(_) => true,
+            Self::Table(TableError::UnknownColumns { source, .. }) => source.is_machine_specific(),
+            _ => false,
+        }
     }
 }

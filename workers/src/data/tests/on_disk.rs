@@ -3,6 +3,8 @@
 use syncline_scheduler::spec::Augment;
 use zip::CompressionMethod;
 
+use super::super::contents::{Contents, DiskFile};
+use super::super::source::SourceFiles;
 use super::numpy::{archive, fortran, npy};
 use super::*;
 
@@ -230,5 +232,47 @@ fn an_array_that_is_read_into_memory_is_of_the_file_that_the_digest_is_of() {
         let spec = DataSpec::new(Source::npz(&path));
         let found = Dataset::open_as(&spec, &wants(CLASSES), form, &mut step).map_err(|error| error.code());
         assert_eq!(found.err(), code, "{written_at:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_after_its_digest_was_made_has_changed_and_is_not_malformed() {
+    let folder = TempDir::new().unwrap();
+    let (x, y) = (npy("'<f4'", "(2, 1)", &le_f32(&[1.0, 2.0])), npy("'|u1'", "(2,)", &[0, 1]));
+    let packed = archive(&[("x.npy", &x), ("label.npy", &y)], CompressionMethod::Deflated);
+    let path = write(&folder, "packed.npz", &packed);
+    let mut steps = 0;
+    let mut step = || {
+        steps += 1;
+        match steps {
+            // The first of its arrays is read.
+            2 => std::fs::File::options().write(true).open(&path)?.set_len(40),
+            _ => Ok(()),
+        }
+    };
+    let form = Form { most_in_memory: 0, ..Form::default() };
+    let spec = DataSpec::new(Source::npz(&path));
+    let found = Dataset::open_as(&spec, &wants(CLASSES), form, &mut step).map_err(|error| error.code());
+    assert_eq!(found.err(), Some("E619"));
+}
+
+#[test]
+fn a_disk_that_does_not_give_a_file_is_no_fault_of_its_format() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| write(&folder, name, &[0; 64]);
+    let archive = path("a.npz");
+    std::fs::write(&archive, b"PK\x03\x04").unwrap();
+    for source in [
+        Source::npz(&archive),
+        Source::safetensors(path("a.st")),
+        Source::npy(path("x.npy"), path("y.npy")),
+        idx_source(&path("x.idx"), &path("y.idx")),
+    ] {
+        let (inputs, digests) = (Default::default(), vec![String::new(); source.paths().len()]);
+        let unreadable = |path: &str| Contents::OnDisk(DiskFile::unreadable(path.as_ref()).into());
+        let contents = source.paths().into_iter().map(unreadable).collect();
+        let files = SourceFiles::new(&source, &inputs, contents, &mut &digests[..], false);
+        let found = files.parse(Form::default(), &wants(CLASSES), None, &mut || Ok(()));
+        assert_eq!(found.map_err(|error| error.code()).err(), Some("E330"), "{source:?}");
     }
 }
