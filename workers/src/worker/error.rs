@@ -119,10 +119,10 @@ impl WorkerError {
         match self {
             Self::NotFinite { .. } => Blame::Job,
             // A disk can be emptied, memory comes free, and the job goes on under others: another try may go well.
+            Self::Ps(error) if error.may_pass() => Blame::Worker,
             Self::Ps(PsError::Refused {
                 fault:
-                    ShardFault::Io { .. }
-                    | ShardFault::Fenced { .. }
+                    ShardFault::Fenced { .. }
                     | ShardFault::WrongGeneration { .. }
                     | ShardFault::Sealed { .. }
                     | ShardFault::Closed { .. },
@@ -210,6 +210,8 @@ mod tests {
         let refused = |fault| WorkerError::from(PsError::Refused { fault });
         let io = refused(ShardFault::Io { what: "cannot hold the round".into(), cause: "no memory".into() });
         assert_eq!((io.blame(), io.code()), (Blame::Worker, FaultCode::SHARD_IO));
+        let second = ShardFault::SecondAway { digest: "0".repeat(64), cause: "it does not answer".into() };
+        assert_eq!(refused(second).blame(), Blame::Worker);
         assert_eq!(refused(ShardFault::Closed { job: "digits".parse().unwrap() }).blame(), Blame::Worker);
         assert_eq!(refused(ShardFault::Invalid { what: "a chunk too many".into() }).blame(), Blame::Job);
     }
