@@ -796,8 +796,7 @@ async fn a_server_is_found_again_behind_what_answered_on_its_port_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let first = server(dir.path());
         let (port, address) = (first.port(), format!("{}5", first.address()));
-        let address =
-            RedisAddress::from(address.as_str()).with_password_file(Some(first.password_file()));
+        let address = RedisAddress::from(address.as_str()).with_password_file(Some(first.password_file()));
         let store = RedisStore::connect(address).await.unwrap();
         tokio::task::block_in_place(|| drop(first));
         let (end, ended) = tokio::sync::oneshot::channel();

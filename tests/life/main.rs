@@ -30,6 +30,7 @@ mod detached;
 mod disk;
 mod evaluations;
 mod exactly_once;
+mod forgotten;
 mod giving_back;
 mod graph_faults;
 mod graphs;

@@ -69,14 +69,14 @@ async fn a_job_whose_acknowledged_data_nobody_knows_any_more_goes_back_or_says_s
 }
 
 /// Remembers all keys as they are now, as a replica that hears nothing more does.
-async fn lag_from_now(cluster: &Cluster) {
+pub async fn lag_from_now(cluster: &Cluster) {
     let script =
         "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 5) end return 1";
     let _: i64 = cluster.store.query("copy", &["EVAL", script, "0"]).await.unwrap();
 }
 
 /// Redis and the engine die together, and what lagged takes their place.
-async fn go_back(cluster: &mut Cluster) {
+pub async fn go_back(cluster: &mut Cluster) {
     cluster.kill_engine();
     let _: String = cluster.store.query("go back", &["SWAPDB", "0", "5"]).await.unwrap();
     cluster.start_engine();

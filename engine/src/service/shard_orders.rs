@@ -343,7 +343,7 @@ mod tests {
                 let (job, known_through, newest) = (job.run.job, 5, 13);
                 ShardResponse::Open(Err(ShardFault::NewerCheckpoint { job, known_through, newest }))
             }
-            _ => ShardResponse::Held(Ok(Vec::new())),
+            _ => ShardResponse::ListJobs(Ok(Vec::new())),
         };
         let (control, mut inbox) = control_with(0, refuse).await;
         let spec = training();

@@ -1,0 +1,109 @@
+//! A Redis that does not know for a while what shards hold: it was another one, or an old copy, until somebody saw that.
+
+use std::{ffi::OsStr, fs};
+
+use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
+use syncline_workers::submit::PreparedJob;
+
+use crate::{
+    cluster::{Cluster, eventually, number, number_if_any},
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+    store::{go_back, lag_from_now},
+};
+
+const SAMPLES: u64 = 4_000;
+const ENDLESS: u64 = 1_000_000;
+const WORKER: &str = "--step-ms 5 --slowdown 1";
+
+/// One that keeps no checkpoints: it goes on where it was, or not at all.
+fn unknown(samples: u64) -> PreparedJob {
+    counting("unknown", "asp", samples, |train| train.checkpoint = None)
+}
+
+/// Every shard has written down so many jobs.
+async fn until_set_aside(cluster: &Cluster, jobs: usize) {
+    let count = |shard| {
+        let files = fs::read_dir(cluster.shard_folder(shard).join("jobs")).unwrap();
+        files
+            .filter(|file| file.as_ref().unwrap().path().extension() == Some(OsStr::new("forgotten")))
+            .count()
+    };
+    eventually("the shards have set aside what Redis does not know", async || {
+        (0..2).all(|shard| count(shard) == jobs)
+    })
+    .await;
+}
+
+async fn until_trained(cluster: &Cluster, job: &JobId, samples: u64) {
+    let summary = cluster.until(job, |s| number(s, "samples_applied") > samples).await;
+    assert_eq!((&*summary["state"], number(&summary, "generation")), ("running", 1), "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_redis_does_not_know_for_a_while_goes_on_where_it_was_also_where_a_shard_starts_again() {
+    for starts_again in [false, true] {
+        let mut cluster = Cluster::start(2, 2, WORKER).await;
+        let job = submit(&cluster, unknown(SAMPLES)).await;
+        until_trained(&cluster, &job, SAMPLES / 4).await;
+        // The other database of this server is empty.
+        go_back(&mut cluster).await;
+        until_set_aside(&cluster, 1).await;
+        if starts_again {
+            cluster.restart_shard(1, || {});
+            check_next_job_runs(&cluster, "meanwhile").await;
+        }
+        go_back(&mut cluster).await;
+        let summary = cluster.until_over(&job).await;
+        check_exact(&summary, SAMPLES);
+        assert_eq!(number(&summary, "generation"), 1, "{summary:?}");
+        check_next_job_runs(&cluster, "next").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_of_one_name_each_go_on_where_they_were_once_their_redis_is_back() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, unknown(ENDLESS)).await;
+    until_trained(&cluster, &job, 500).await;
+    go_back(&mut cluster).await;
+    submit(&cluster, unknown(ENDLESS)).await;
+    until_trained(&cluster, &job, 100).await;
+    until_set_aside(&cluster, 1).await;
+    let trained = |summary| number(&summary, "samples_applied");
+    let of_second = trained(cluster.summary(&job).await);
+    go_back(&mut cluster).await;
+    let of_first = trained(cluster.until(&job, |s| number(s, "samples_applied") > 0).await);
+    assert!(of_first >= 500, "{of_first}");
+    until_trained(&cluster, &job, of_first + 100).await;
+    // With a start in between: the file of one job, and the other in memory until then.
+    cluster.restart_shard(0, || {});
+    go_back(&mut cluster).await;
+    until_trained(&cluster, &job, of_second + 100).await;
+    cluster.client().cancel(&job).await.unwrap();
+    cluster.until_over(&job).await;
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_has_failed_by_an_old_copy_of_redis_goes_on_from_the_newer_one() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let often = |train: &mut syncline_scheduler::spec::TrainSpec| {
+        train.checkpoint = Some(CheckpointSpec::every_s(1));
+    };
+    let job = submit(&cluster, counting("copied", "asp", ENDLESS, often)).await;
+    let newest = |s: &_| number_if_any(s, "checkpoint");
+    cluster.until(&job, |s| newest(s).is_some()).await;
+    lag_from_now(&cluster).await;
+    let known = newest(&cluster.summary(&job).await);
+    cluster.until(&job, |s| newest(s) > known.map(|known| known + 2)).await;
+    let trained = number(&cluster.summary(&job).await, "samples_applied");
+    go_back(&mut cluster).await;
+    let failed = cluster.until_over(&job).await;
+    assert_eq!(failed["code"], "E646", "{failed:?}");
+    until_set_aside(&cluster, 1).await;
+    go_back(&mut cluster).await;
+    until_trained(&cluster, &job, trained + 100).await;
+    cluster.client().cancel(&job).await.unwrap();
+    cluster.until_over(&job).await;
+    check_next_job_runs(&cluster, "next").await;
+}
