@@ -105,7 +105,7 @@ mod tests {
             let found = is_whole(&right, file.path(), |_| Ok(reads.next().unwrap()));
             assert_eq!((found.unwrap(), reads.next()), (whole, None));
         }
-        assert!(is_whole(&right, Path::new("missing"), |path| hash_of(path)).is_err());
+        assert!(is_whole(&right, Path::new("missing"), hash_of).is_err());
     }
 
     #[test]

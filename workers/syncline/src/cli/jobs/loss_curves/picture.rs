@@ -7,7 +7,7 @@ use super::{
 };
 use crate::cli::{
     jobs::metrics::Training,
-    support::svg::{BLUE, CURVES, FAINT, INK, VERMILLION, background, line, opening, text},
+    support::svg::{BLUE, CURVES, FAINT, INK, VERMILION, background, line, opening, text},
 };
 
 const WIDTH: f64 = 860.0;
@@ -101,7 +101,7 @@ fn draw(curves: &[Curve], over: Over) -> String {
 
 /// Evaluations of one training have a color of their own, those of several the color of theirs.
 fn of_evaluations(curves: &[Curve], n: usize) -> Stroke {
-    if curves.len() == 1 { Stroke::plain(VERMILLION) } else { Stroke::nth(n) }
+    if curves.len() == 1 { Stroke::plain(VERMILION) } else { Stroke::nth(n) }
 }
 
 fn caption(curves: &[Curve], up: &Axis) -> String {
@@ -212,7 +212,7 @@ mod tests {
         let dots: Vec<&str> = svg.lines().filter(|line| line.contains("stroke=\"#FFFFFF\"")).collect();
         assert_eq!(dots.len(), 2, "{svg}");
         assert!(dots[0].contains(r#"cx="454.0" cy="78.0""#), "the highest of all: {}", dots[0]);
-        assert!(dots[0].contains(VERMILLION) && svg.contains(">on test samples</text>"));
+        assert!(dots[0].contains(VERMILION) && svg.contains(">on test samples</text>"));
         assert!(!draw(&[curve("digits", &[(100.0, 3.0)], &[])], Over::Samples).contains("test samples"));
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use syncline_scheduler::sim::Outcome;
 
 use crate::cli::support::svg::{
-    BLUE, FAINT, INK, ORANGE, SKY_BLUE, VERMILLION, background, line, opening, text,
+    BLUE, FAINT, INK, ORANGE, SKY_BLUE, VERMILION, background, line, opening, text,
 };
 
 const WIDTH: f64 = 1200.0;
@@ -81,7 +81,7 @@ fn panel(svg: &mut String, top: f64, run: &Outcome, x: &dyn Fn(u64) -> f64) {
         line(
             svg,
             &format!(
-                r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{VERMILLION}" stroke-width="2"/>"#,
+                r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{VERMILION}" stroke-width="2"/>"#,
                 first - 5.0,
                 bottom + 5.0
             ),
@@ -138,7 +138,7 @@ fn legend(svg: &mut String) {
     line(
         svg,
         &format!(
-            r#"<line x1="{0}" y1="13" x2="{0}" y2="31" stroke="{VERMILLION}" stroke-width="2"/>"#,
+            r#"<line x1="{0}" y1="13" x2="{0}" y2="31" stroke="{VERMILION}" stroke-width="2"/>"#,
             x + 8.0
         ),
     );
