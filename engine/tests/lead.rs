@@ -21,7 +21,8 @@ use super::store::server;
 
 /// Twice the length of the lease, and room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After which nobody holds the lease of an engine that is gone, and others have asked for it again and again.
+/// After which nobody holds the lease of an engine that is gone, and others have asked for it again and
+/// again.
 const TWO_LEASES: Duration = Duration::from_secs(6);
 
 async fn engine(redis: &RedisServer, instance: &str, token: &Token) -> EngineHandle {

@@ -1,4 +1,5 @@
-//! Who leads, and which numbers workers get, whatever has become of the keys of that; and a Redis that falls silent.
+//! Who leads, and which numbers workers get, whatever has become of the keys of that; and a Redis that falls
+//! silent.
 
 use std::{path::Path, time::Duration};
 

@@ -15,15 +15,18 @@ use syncline_examples::{
 struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8, diloco:8 or auto.
+    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8,
+    /// diloco:8 or auto.
     #[arg(long, default_value = "bsp")]
     policy: Policy,
-    /// Folder with CIFAR-10 in its binary version; without it, a sample of 200 images that comes with the repository.
+    /// Folder with CIFAR-10 in its binary version; without it, a sample of 200 images that comes with the
+    /// repository.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full
+    /// speed.
     #[arg(long, default_value_t = 0)]
     step_ms: u64,
 }

@@ -1,5 +1,5 @@
-//! Trains a classifier of handwritten digits on a cluster in this process: Redis, engine, two parameter shards, four
-//! workers, one of them slower.
+//! Trains a classifier of handwritten digits on a cluster in this process: Redis, engine, two parameter
+//! shards, four workers, one of them slower.
 //!
 //! `cargo run --release -p syncline-examples --example digits -- --help`
 
@@ -16,12 +16,14 @@ use syncline_examples::{
 struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8, diloco:8 or auto.
+    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8,
+    /// diloco:8 or auto.
     #[arg(long, default_value = "elastic-bsp")]
     policy: Policy,
     #[arg(long, default_value_t = digits::EPOCHS, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full
+    /// speed.
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
 }

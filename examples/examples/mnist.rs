@@ -15,7 +15,8 @@ use syncline_examples::{
 struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8, diloco:8 or auto.
+    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8,
+    /// diloco:8 or auto.
     #[arg(long, default_value = "elastic-bsp")]
     policy: Policy,
     /// Folder with the files of MNIST; without it, a sample of 1,200 images that comes with the repository.
@@ -25,7 +26,8 @@ struct Args {
     model: Net,
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full
+    /// speed.
     #[arg(long, default_value_t = 0)]
     step_ms: u64,
 }

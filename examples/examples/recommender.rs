@@ -20,7 +20,8 @@ struct Args {
     policy: Policy,
     #[arg(long, default_value_t = recommender::EPOCHS, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full
+    /// speed.
     #[arg(long, default_value_t = 0)]
     step_ms: u64,
 }

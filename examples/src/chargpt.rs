@@ -17,8 +17,8 @@ const ORIGIN: Origin = Origin {
     home: "Andrej Karpathy's char-rnn (data/tinyshakespeare), or a book from Project Gutenberg,",
 };
 
-/// The text `input.txt` in `folder`, or the beginning of Moby-Dick that comes with the repository. The last tenth
-/// tests.
+/// The text `input.txt` in `folder`, or the beginning of Moby-Dick that comes with the repository. The last
+/// tenth tests.
 pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
     let path = match folder {
         Some(folder) => ORIGIN.find(folder, "input.txt")?,

@@ -17,8 +17,8 @@ const ORIGIN: Origin = Origin {
     home: "Alex Krizhevsky's page `The CIFAR-10 dataset`",
 };
 
-/// CIFAR-10 as it lies in `folder`, or the 200 samples that come with the repository. Of the five training files, those
-/// that are there.
+/// CIFAR-10 as it lies in `folder`, or the 200 samples that come with the repository. Of the five training
+/// files, those that are there.
 pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
     let folder = folder.map_or_else(|| files::samples("cifar10"), Path::to_owned);
     let first = ORIGIN.find(&folder, BATCHES[0])?;

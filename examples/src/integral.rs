@@ -1,5 +1,5 @@
-//! Integrates a function by adaptive quadrature: each task halves its interval until it is exact enough, so the graph grows
-//! where the function bends. How many tasks there will be, nobody knows before.
+//! Integrates a function by adaptive quadrature: each task halves its interval until it is exact enough, so
+//! the graph grows where the function bends. How many tasks there will be, nobody knows before.
 
 use syncline::{
     ArgumentError, Function, TaskGraph, TaskHandle,
@@ -16,8 +16,8 @@ pub fn curve(x: f64) -> f64 {
     x.sqrt()
 }
 
-/// What [`INTEGRATE`] does: a value where Simpson's rule on the whole and on the halves agrees, else the sum of both halves,
-/// which two new tasks find and a third adds up.
+/// What [`INTEGRATE`] does: a value where Simpson's rule on the whole and on the halves agrees, else the sum
+/// of both halves, which two new tasks find and a third adds up.
 pub fn integrate(context: &Context, from: f64, to: f64, tolerance: f64) -> Result<Next<f64>, ArgumentError> {
     let middle = f64::midpoint(from, to);
     let halves = simpson(from, middle) + simpson(middle, to);

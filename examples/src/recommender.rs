@@ -1,6 +1,7 @@
 //! Who likes what: a factorization of ratings, of whose tables only the rows of a batch travel.
 //!
-//! The ratings are made up, from tastes that nobody is told: what is predicted of others was learned from those.
+//! The ratings are made up, from tastes that nobody is told: what is predicted of others was learned from
+//! those.
 
 use std::{io, path::Path};
 

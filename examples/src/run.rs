@@ -28,8 +28,8 @@ impl Run<'_> {
     }
 }
 
-/// How much of a learning rate suits a policy. Where a round's gradients are averaged into one update, it takes larger
-/// steps.
+/// How much of a learning rate suits a policy. Where a round's gradients are averaged into one update, it
+/// takes larger steps.
 fn share(policy: PolicySpec) -> f64 {
     match policy.rule {
         PolicyRule::Bsp | PolicyRule::LbBsp(_) => 1.0,

@@ -1,5 +1,6 @@
-//! Looks for a learning rate by successive halving: many short trainings, then the better half of them goes on for twice as
-//! long, until one is left. Every training is a task of one graph; which ones there are is found out while it runs.
+//! Looks for a learning rate by successive halving: many short trainings, then the better half of them goes
+//! on for twice as long, until one is left. Every training is a task of one graph; which ones there are is
+//! found out while it runs.
 
 use syncline::{
     ArgumentError, CallOptions, Function, PreparedTraining, TaskGraph, TaskHandle, Trained, TrainingChanges,
@@ -11,7 +12,8 @@ pub type Trial = (f32, Trained);
 
 /// Puts a learning rate beside what it has brought.
 pub const TRIAL: Function<(f32, Trained), Trial> = Function::new("sweep.trial");
-/// The best of these trials, once it has trained alone: the trials, what they train, and for how many epochs next.
+/// The best of these trials, once it has trained alone: the trials, what they train, and for how many epochs
+/// next.
 pub const HALVE: Function<(Vec<Trial>, PreparedTraining, u32), Trial> = Function::new("sweep.halve");
 
 /// What [`TRIAL`] does.

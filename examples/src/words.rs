@@ -33,7 +33,8 @@ pub fn add_up(all: Vec<Counts>) -> Counts {
     })
 }
 
-/// The graph for these files, and the task that gives the counts of all. A file that cannot be read is tried twice more.
+/// The graph for these files, and the task that gives the counts of all. A file that cannot be read is tried
+/// twice more.
 pub fn graph(id: &str, files: &[String]) -> (TaskGraph, TaskHandle<Counts>) {
     let mut graph = TaskGraph::new(id);
     let thrice = CallOptions::new().retries(2);

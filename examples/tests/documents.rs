@@ -43,7 +43,8 @@ fn linked(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What links may name on a page: its headings, as GitHub makes anchors of them. Lines of code begin with `#` as well.
+/// What links may name on a page: its headings, as GitHub makes anchors of them. Lines of code begin with `#`
+/// as well.
 fn anchors(text: &str) -> Vec<String> {
     let prose = text.split("\n```").step_by(2).flat_map(str::lines);
     let headings = prose.filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());

@@ -1,5 +1,5 @@
-//! The examples of general tasks as a user runs them: a cluster, two workers and a client, each a process of its own but for
-//! engine and shards.
+//! The examples of general tasks as a user runs them: a cluster, two workers and a client, each a process of
+//! its own but for engine and shards.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -115,7 +115,8 @@ async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     let printed = client(env!("CARGO_BIN_EXE_integral"), &cluster, args.to_vec()).await;
     let (value, tasks) = printed.trim().split_once(" by ").unwrap();
     assert!((value.parse::<f64>().unwrap() - 2.0 / 3.0).abs() < 1e-8, "{printed}");
-    // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
+    // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole
+    // steps.
     let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
     assert!(tasks > 100 && (tasks - 1).is_multiple_of(3), "{printed}");
     cluster.stop().await.unwrap();
@@ -132,7 +133,8 @@ async fn a_sweep_trains_with_every_rate_and_goes_on_with_the_better_half() {
     assert_eq!(rate, "0.03");
     assert!(accuracy.parse::<f64>().unwrap() > 0.9, "{printed}");
 
-    // Four trainings of one epoch, two of two, one of four: each a job that can be looked at, after the graph has ended too.
+    // Four trainings of one epoch, two of two, one of four: each a job that can be looked at, after the graph
+    // has ended too.
     let client = cluster.client();
     let jobs = client.jobs().await.unwrap();
     let mut epochs: Vec<_> =

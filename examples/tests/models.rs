@@ -1,5 +1,5 @@
-//! The examples with exported models learn from the samples that come with the repository, and say what to fetch
-//! otherwise.
+//! The examples with exported models learn from the samples that come with the repository, and say what to
+//! fetch otherwise.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -47,7 +47,8 @@ async fn resnet_20_learns_its_images() {
     let view = train(&cifar10::job(&run("cifar10", 8), cifar10::data(None).unwrap()).unwrap()).await;
     assert_eq!(view.job.samples_applied, 8 * 160);
     assert_eq!(view.job.test_samples, Some(40));
-    // Of ten classes, unlearned: 2.3 and more. So few images say little about others, so that the training loss counts.
+    // Of ten classes, unlearned: 2.3 and more. So few images say little about others, so that the training
+    // loss counts.
     let loss = view.job.loss.unwrap();
     assert!(loss < 2.1, "{loss}");
 }

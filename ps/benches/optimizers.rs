@@ -1,5 +1,5 @@
-//! What a shard and a worker compute on 100 MB: optimizer steps and the norm of a gradient, in memory alone. How fast gradients
-//! get there: `syncline bench push`.
+//! What a shard and a worker compute on 100 MB: optimizer steps and the norm of a gradient, in memory alone.
+//! How fast gradients get there: `syncline bench push`.
 
 use std::{hint::black_box, time::Duration};
 

@@ -1,8 +1,8 @@
-//! Checkpoints as shards left them on their disks, for whoever has nothing else: no cluster is asked, and the Redis that knew them may
-//! be lost.
+//! Checkpoints as shards left them on their disks, for whoever has nothing else: no cluster is asked, and the
+//! Redis that knew them may be lost.
 //!
-//! A part says of which job it is, its number, and where its numbers lie among the parameters. How far the training was stands in Redis
-//! alone: what is made of parts is weights, with which another training begins.
+//! A part says of which job it is, its number, and where its numbers lie among the parameters. How far the
+//! training was stands in Redis alone: what is made of parts is weights, with which another training begins.
 
 use std::{
     collections::BTreeMap,
@@ -71,8 +71,8 @@ pub enum WriteFault {
     Out(io::Error),
 }
 
-/// Looks for the parts of one job, or of all, in folders and all below them: state directories of shards, that of `up`, or copies of them.
-/// Cost: reads each of these parts.
+/// Looks for the parts of one job, or of all, in folders and all below them: state directories of shards,
+/// that of `up`, or copies of them. Cost: reads each of these parts.
 pub fn find_checkpoints(folders: &[PathBuf], job: Option<&JobId>) -> FoundCheckpoints {
     let mut search = Search { job, found: BTreeMap::new(), unusable: Vec::new() };
     folders.iter().for_each(|folder| search.look_into(folder));

@@ -69,7 +69,8 @@ pub enum PsError {
         /// Elements of all parameters, or of the selected rows and what is no table.
         expected: u64,
     },
-    /// No shard that was asked has the blob whole; the one that is named sent other bytes, and has removed it if it lay there so.
+    /// No shard that was asked has the blob whole; the one that is named sent other bytes, and has removed it
+    /// if it lay there so.
     #[error("[E415] blob {digest} arrived damaged from {address}")]
     Damaged {
         /// BLAKE3 that was asked for, in hex.
@@ -260,21 +261,22 @@ impl PsError {
         matches!(self, Self::Unreachable { .. } | Self::Refused { fault: ShardFault::SecondAway { .. } })
     }
 
-    /// Whether the same call may go well later: a process is away, another release or program answers where it was, or its disk or memory
-    /// fails for now. Who has something to lose by it waits.
+    /// Whether the same call may go well later: a process is away, another release or program answers where
+    /// it was, or its disk or memory fails for now. Who has something to lose by it waits.
     pub fn may_pass(&self) -> bool {
         self.is_away()
             || matches!(self, Self::Greeting { .. } | Self::Refused { fault: ShardFault::Io { .. } })
     }
 
-    /// Whether what no shard gave may be there in a moment: a process that has just taken over may not know yet where it is, and a disk
-    /// may give it the next time. It is asked for again for [`MISSING_PATIENCE`](crate::client::MISSING_PATIENCE).
+    /// Whether what no shard gave may be there in a moment: a process that has just taken over may not know
+    /// yet where it is, and a disk may give it the next time. It is asked for again for
+    /// [`MISSING_PATIENCE`](crate::client::MISSING_PATIENCE).
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. } })
     }
 
-    /// Whether an announcement that failed so will never be taken. An engine of another release is about to be replaced, as this
-    /// shard was.
+    /// Whether an announcement that failed so will never be taken. An engine of another release is about to
+    /// be replaced, as this shard was.
     pub(crate) fn is_permanent(&self) -> bool {
         match self {
             Self::EngineRefused { source, .. } => !matches!(source, HelloError::Version { .. }),

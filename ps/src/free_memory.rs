@@ -1,13 +1,15 @@
-//! Memory that is free for one more copy of a job's part. Linux promises memory that is not there, and ends the process that touches it:
-//! whoever may do without a copy asks before.
+//! Memory that is free for one more copy of a job's part. Linux promises memory that is not there, and ends
+//! the process that touches it: whoever may do without a copy asks before.
 //!
-//! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups, of version 1 or 2, that it names.
+//! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups, of version 1 or 2, that it
+//! names.
 
 use std::{fs, io, path::Path};
 
 use syncline_rpc::memory_files::{MemoryGroup, field, memory_groups};
 
-/// Refuses a copy of so many bytes for which there is no room. Where the system does not say what is free, there is.
+/// Refuses a copy of so many bytes for which there is no room. Where the system does not say what is free,
+/// there is.
 pub(crate) fn check_room(bytes: u64) -> io::Result<()> {
     match free_here() {
         Some(free) if free < bytes => {

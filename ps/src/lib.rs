@@ -1,12 +1,13 @@
 //! The parameter server: shards, optimizers, push and pull, barriers, blobs, snapshots.
 //!
 //! A job's parameters are one flat array of f32, cut over the shards by
-//! [`ElementRange::of_shard`](syncline_scheduler::spec::ElementRange::of_shard). Each `syncline ps` process serves
-//! one shard of every job. The engine gives orders over tarpc; workers push and pull beside it, with a small header
-//! and raw bytes on a socket of their own.
+//! [`ElementRange::of_shard`](syncline_scheduler::spec::ElementRange::of_shard). Each `syncline ps` process
+//! serves one shard of every job. The engine gives orders over tarpc; workers push and pull beside it, with a
+//! small header and raw bytes on a socket of their own.
 //!
 //! - [`optim`]: the update rules, as fused loops.
-//! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No network.
+//! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No
+//!   network.
 //! - [`transport`]: what carries the bytes: TCP, a unix socket, or shared memory.
 //! - [`codec`]: how a gradient travels in fewer bytes, as pure functions.
 //! - [`rows`]: tables of which only rows travel, as pure functions.

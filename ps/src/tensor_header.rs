@@ -1,13 +1,13 @@
-//! Headers of safetensors files that are the same bytes for the same content: whoever submits a checkpoint twice submits the same
-//! job.
+//! Headers of safetensors files that are the same bytes for the same content: whoever submits a checkpoint
+//! twice submits the same job.
 
 use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use syncline_scheduler::spec::Layout;
 
-/// The JSON of a header: what the file is about, in the order of its names, then the tensors in theirs. Fails where their places do
-/// not follow each other, in words.
+/// The JSON of a header: what the file is about, in the order of its names, then the tensors in theirs. Fails
+/// where their places do not follow each other, in words.
 pub(crate) fn tensor_header(
     about: &BTreeMap<&str, String>,
     tensors: Vec<(String, TensorInfo)>,
@@ -21,8 +21,8 @@ pub(crate) fn tensor_header(
     Ok(format!("{{\"__metadata__\":{about}{separator}{rest}").into_bytes())
 }
 
-/// The first bytes of a file that goes on with the flat array as it lies: names, shapes and places in the order of the layout, padded
-/// to eight bytes.
+/// The first bytes of a file that goes on with the flat array as it lies: names, shapes and places in the
+/// order of the layout, padded to eight bytes.
 pub(crate) fn weights_header(about: &BTreeMap<&str, String>, layout: &Layout) -> Result<Vec<u8>, String> {
     let tensors = layout.ranges().map(|(parameter, range)| {
         let info = TensorInfo {

@@ -1,5 +1,5 @@
-//! What the parameter server promises, over each of its transports. One program, so that all of it runs beside each other
-//! and is linked once.
+//! What the parameter server promises, over each of its transports. One program, so that all of it runs
+//! beside each other and is linked once.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 #![allow(clippy::duplicate_mod, reason = "the same promises, over each transport")]

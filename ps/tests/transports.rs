@@ -143,7 +143,8 @@ fn another_token_is_refused_on_every_transport() {
     }
 }
 
-/// A path to the shard on which what comes behind the first `carried` bytes of a caller is lost without a word.
+/// A path to the shard on which what comes behind the first `carried` bytes of a caller is lost without a
+/// word.
 fn lossy_path(shard: SocketAddr, carried: u64) -> String {
     let front = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = front.local_addr().unwrap().to_string();

@@ -1,8 +1,9 @@
-//! One report through the core with 1000 workers, under every policy: `cargo bench -p syncline-scheduler --bench core`.
+//! One report through the core with 1000 workers, under every policy: `cargo bench -p syncline-scheduler
+//! --bench core`.
 //!
-//! Measured is `Core::handle` for the report, with everything that follows from it (grants, barriers, gates), without
-//! planning, which leaves the core as an effect, and without the commit. `commit` is the JSON of one turn of 256
-//! reports, per report.
+//! Measured is `Core::handle` for the report, with everything that follows from it (grants, barriers, gates),
+//! without planning, which leaves the core as an effect, and without the commit. `commit` is the JSON of one
+//! turn of 256 reports, per report.
 
 use std::time::{Duration, Instant};
 

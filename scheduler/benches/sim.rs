@@ -1,5 +1,5 @@
-//! Speed of the simulator: `cargo bench -p syncline-scheduler --bench sim`. Iterations a second are in the output as
-//! elements.
+//! Speed of the simulator: `cargo bench -p syncline-scheduler --bench sim`. Iterations a second are in the
+//! output as elements.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use syncline_scheduler::sim::{Scenario, WorkerModel, simulate};

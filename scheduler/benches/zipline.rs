@@ -1,12 +1,12 @@
 //! Planning time of one superstep, by every search: `cargo bench -p syncline-scheduler --bench zipline`.
 //!
-//! The sizes of the papers' tables (n = 10, 100, 1000 and R = 15, 150) and n = 10,000. `papers` draws workers as the
-//! ElasticBSP authors' generator does (1.0 to 1.5 s per iteration). `alike` is the default search's hardest case: with
-//! speeds within 1 %, no worker is so fast that it may be left out. `-- papers/default` runs one search, `-- --quick`
-//! all of them within a minute.
+//! The sizes of the papers' tables (n = 10, 100, 1000 and R = 15, 150) and n = 10,000. `papers` draws workers
+//! as the ElasticBSP authors' generator does (1.0 to 1.5 s per iteration). `alike` is the default search's
+//! hardest case: with speeds within 1 %, no worker is so fast that it may be left out. `-- papers/default`
+//! runs one search, `-- --quick` all of them within a minute.
 //!
-//! Left out, because one run takes longer than about a second: ZipLine and ZipLineOpt with 10,000 workers and R = 150,
-//! and FullGridScan with 1,000 and R = 150 or with 10,000.
+//! Left out, because one run takes longer than about a second: ZipLine and ZipLineOpt with 10,000 workers and
+//! R = 150, and FullGridScan with 1,000 and R = 150 or with 10,000.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -14,13 +14,15 @@ pub struct FaultCode(u16);
 #[error("`{0}` is not the code of a fault: `E` and three digits")]
 pub struct InvalidFaultCode(String);
 
-/// Faults of shards and workers by which something is decided here. Those who raise them hold their own codes to these.
+/// Faults of shards and workers by which something is decided here. Those who raise them hold their own codes
+/// to these.
 impl FaultCode {
     /// A worker does not hear from the engine, or the engine not from the worker.
     pub const WORKER_LOST: Self = Self::new("E210");
     /// A shard has lost parameters that it held: there may be a checkpoint to go back to.
     pub const PARAMETERS_LOST: Self = Self::new("E220");
-    /// The computation itself failed: the machine may lack memory, but the model or its data may be to blame as well.
+    /// The computation itself failed: the machine may lack memory, but the model or its data may be to blame
+    /// as well.
     pub const COMPUTATION_FAILED: Self = Self::new("E327");
     /// The memory of a worker's GPU was too small for the computation, which may be another program's doing.
     pub const DEVICE_MEMORY: Self = Self::new("E498");
@@ -41,7 +43,8 @@ impl FaultCode {
 }
 
 impl FaultCode {
-    /// A code that stands in our own sources; anything else than `E` and three digits is a bug, found when a constant is compiled.
+    /// A code that stands in our own sources; anything else than `E` and three digits is a bug, found when a
+    /// constant is compiled.
     pub const fn new(code: &'static str) -> Self {
         match parse(code.as_bytes()) {
             Some(number) => Self(number),
@@ -49,12 +52,14 @@ impl FaultCode {
         }
     }
 
-    /// The code in front of a text, as in `[E027] job digits: ...`: for texts that arrive with nothing but that.
+    /// The code in front of a text, as in `[E027] job digits: ...`: for texts that arrive with nothing but
+    /// that.
     pub fn leading(text: &str) -> Option<Self> {
         text.strip_prefix('[')?.split_once(']')?.0.parse().ok()
     }
 
-    /// The words behind the code, `[E351] the loss is not finite`, once: words that name it already stay as they are.
+    /// The words behind the code, `[E351] the loss is not finite`, once: words that name it already stay as
+    /// they are.
     pub fn in_front_of(self, reason: &str) -> Cow<'_, str> {
         let coded = format!("[{self}]");
         match reason.contains(&coded) {

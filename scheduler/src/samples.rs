@@ -1,7 +1,8 @@
-//! Which samples an iteration trains on: one order per epoch, a seeded permutation or that of the files, handed out in ranges.
+//! Which samples an iteration trains on: one order per epoch, a seeded permutation or that of the files,
+//! handed out in ranges.
 //!
-//! A range that was handed out and not applied comes back and is handed out again, so each sample of each epoch is
-//! counted once, whatever workers come, go or change their batch size.
+//! A range that was handed out and not applied comes back and is handed out again, so each sample of each
+//! epoch is counted once, whatever workers come, go or change their batch size.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ impl SampleRange {
     }
 }
 
-/// How far a cursor has come, whatever the number of epochs: everything before it is handed out, but for what came back.
+/// How far a cursor has come, whatever the number of epochs: everything before it is handed out, but for what
+/// came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplePosition {
     /// Pass from which fresh samples come, from 0; the number of epochs once all are handed out.
@@ -63,7 +65,8 @@ impl SamplePosition {
         begun.saturating_sub(self.returned.iter().map(|range| u64::from(range.len)).sum())
     }
 
-    /// Samples handed out of each epoch of which some are, and some are not, and how many epochs are handed out whole.
+    /// Samples handed out of each epoch of which some are, and some are not, and how many epochs are handed
+    /// out whole.
     pub fn handed_out_by_epoch(&self, samples: u64) -> (BTreeMap<u32, u64>, u32) {
         let mut partial = BTreeMap::from([(self.epoch, self.next)]);
         for range in &self.returned {
@@ -90,7 +93,8 @@ pub struct SampleCursor {
 }
 
 impl SampleCursor {
-    /// At the first sample of the first of `epochs` passes over `samples` samples, those that an epoch trains on.
+    /// At the first sample of the first of `epochs` passes over `samples` samples, those that an epoch trains
+    /// on.
     pub fn new(samples: u64, epochs: u32) -> Self {
         Self { samples, epochs, epoch: 0, next: 0, returned: Vec::new(), stopped: false }
     }
@@ -116,8 +120,8 @@ impl SampleCursor {
         self.stopped
     }
 
-    /// The next range of at most `batch` samples; returned ranges first, never across an epoch. None that is fresh from epoch
-    /// `until` on.
+    /// The next range of at most `batch` samples; returned ranges first, never across an epoch. None that is
+    /// fresh from epoch `until` on.
     pub fn take(&mut self, batch: u32, until: u32) -> Option<SampleRange> {
         if self.stopped {
             return None;
@@ -158,7 +162,8 @@ impl SampleCursor {
         self.samples * u64::from(self.epochs) - self.left(u32::MAX)
     }
 
-    /// Takes back a range that no shard has applied. Those that lie side by side become one: batches are cut from it anew.
+    /// Takes back a range that no shard has applied. Those that lie side by side become one: batches are cut
+    /// from it anew.
     pub fn put_back(&mut self, range: SampleRange) {
         let at = self.returned.partition_point(|r| *r < range);
         self.returned.insert(at, range);

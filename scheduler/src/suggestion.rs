@@ -1,7 +1,7 @@
 //! Which name was probably meant by one that there is not. Pure.
 
-/// The one of `names` that is nearest to `unknown`, whatever their case; `None` where more than a third of its letters differ. Cost
-/// O(names · letters²).
+/// The one of `names` that is nearest to `unknown`, whatever their case; `None` where more than a third of
+/// its letters differ. Cost O(names · letters²).
 pub fn nearest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase();
     let distances =

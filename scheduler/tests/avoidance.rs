@@ -1,4 +1,5 @@
-//! Calls that came back from a worker, because its machine failed them or they could not begin there: who gets them next.
+//! Calls that came back from a worker, because its machine failed them or they could not begin there: who
+//! gets them next.
 
 use std::collections::BTreeMap;
 

@@ -107,13 +107,14 @@ pub struct CallWorker {
     /// What it has computed.
     values: BTreeMap<TaskKey, u64>,
     pub reports: VecDeque<(JobId, u32, TaskEnd)>,
-    /// How many of the first of these ended under an engine that leads no more, are on their way, and not called back.
+    /// How many of the first of these ended under an engine that leads no more, are on their way, and not
+    /// called back.
     pub under_another: usize,
 }
 
 impl CallWorker {
-    /// Another engine leads, and its orders so far tell what this worker has: what it holds besides is over, and of what has ended
-    /// besides only that is still heard of which is on its way.
+    /// Another engine leads, and its orders so far tell what this worker has: what it holds besides is over,
+    /// and of what has ended besides only that is still heard of which is on its way.
     pub fn engine_changed(&mut self, mut is_on_its_way: impl FnMut() -> bool) {
         self.held.clear();
         let mut named = BTreeSet::new();

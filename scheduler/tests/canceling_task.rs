@@ -18,7 +18,8 @@ fn id() -> JobId {
     "graph".parse().unwrap()
 }
 
-/// A worker with a slot for what takes nothing, task 0 and 1; 2 takes what 0 gives, 3 what 1 gives. Each may fail three times.
+/// A worker with a slot for what takes nothing, task 0 and 1; 2 takes what 0 gives, 3 what 1 gives. Each may
+/// fail three times.
 struct World {
     core: Core,
     now_us: u64,

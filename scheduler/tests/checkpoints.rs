@@ -1,4 +1,5 @@
-//! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the generation before do.
+//! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the
+//! generation before do.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,7 +36,8 @@ fn id() -> JobId {
     "job".parse().unwrap()
 }
 
-/// Writes down what the core decides and what it tells people; what shards say of files is left to the test if it wants.
+/// Writes down what the core decides and what it tells people; what shards say of files is left to the test
+/// if it wants.
 #[derive(Default)]
 struct Recorder {
     effects: Vec<Effect>,
@@ -242,7 +244,8 @@ fn the_one_before_is_removed_only_once_redis_cannot_forget_the_new_one() {
     let completed_us = world.now_us;
     assert_eq!(world.has_told("checkpoint_kept"), 2);
 
-    // Everything is killed, and Redis is as it was before the new one was complete: the shards still have what it knows.
+    // Everything is killed, and Redis is as it was before the new one was complete: the shards still have
+    // what it knows.
     let known = Job::load(&on_disk).unwrap().checkpoint_numbers();
     assert_eq!(known, [0]);
     let on_shards = |world: &World| world.plane.server.shards[0].written_checkpoints();

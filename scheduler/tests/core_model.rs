@@ -1,6 +1,6 @@
-//! Random interleavings of workers, shards, deaths, joins and engine restarts, against the promises of the core:
-//! every sample of every epoch is counted once, barriers close with everybody's pushes in them, nothing hangs, and a
-//! job that is loaded from its commits equals the live one.
+//! Random interleavings of workers, shards, deaths, joins and engine restarts, against the promises of the
+//! core: every sample of every epoch is counted once, barriers close with everybody's pushes in them, nothing
+//! hangs, and a job that is loaded from its commits equals the live one.
 
 use crate::cluster::{Cluster, Settings};
 use proptest::prelude::*;

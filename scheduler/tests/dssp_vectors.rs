@@ -1,5 +1,6 @@
-//! DSSP against decisions computed elsewhere: 10 calls of the controller and 4 short runs always, and all of them with
-//! `--ignored`, if `SYNCLINE_VECTORS` names the folder that holds the full `dssp.json`. Both readings of the paper.
+//! DSSP against decisions computed elsewhere: 10 calls of the controller and 4 short runs always, and all of
+//! them with `--ignored`, if `SYNCLINE_VECTORS` names the folder that holds the full `dssp.json`. Both
+//! readings of the paper.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a store that went
-//! back, a disk that is full; and who gets the workers when a job ends.
+//! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a
+//! store that went back, a disk that is full; and who gets the workers when a job ends.
 
 use std::collections::VecDeque;
 
@@ -971,7 +971,8 @@ fn a_worker_that_does_not_train_is_given_no_job() {
     assert!(world.hands.contains_key(&trains) && !world.hands.contains_key(&Incarnation(1)));
 }
 
-/// What people are told in 20 s of a worker whose rounds of 2 ms take ten of them where `is_slow` says so, beside a steady one.
+/// What people are told in 20 s of a worker whose rounds of 2 ms take ten of them where `is_slow` says so,
+/// beside a steady one.
 fn told_of_stragglers(is_slow: impl Fn(u32) -> bool) -> Vec<String> {
     let about_speed = |what: &String| ["worker_slow", "worker_recovered"].contains(&&**what);
     watched_stragglers(is_slow).plane.shell.events.into_iter().filter(about_speed).collect()

@@ -16,8 +16,9 @@ fn noise(state: &mut u64) -> f64 {
     0.7 + 0.6 * unit(state)
 }
 
-/// The mean batches of two workers over the last quarter of the rounds, of which each iteration takes `fixed_us + per_sample_us · x`, times noise; the
-/// first five of the second worker take `first_factor` times as long.
+/// The mean batches of two workers over the last quarter of the rounds, of which each iteration takes
+/// `fixed_us + per_sample_us · x`, times noise; the first five of the second worker take `first_factor` times
+/// as long.
 fn mean_batches(fixed_us: f64, per_sample_us: [f64; 2], first_factor: f64, seed: u64) -> [f64; 2] {
     let mut world = World::new();
     let workers = [world.join(1, "a"), world.join(2, "b")];

@@ -1,4 +1,5 @@
-//! Reports that a worker may not make: about what others work on, or with an outcome that such a task cannot have.
+//! Reports that a worker may not make: about what others work on, or with an outcome that such a task cannot
+//! have.
 
 use syncline_scheduler::{
     core::{Blame, Commit, EvaluationSums, Input, Iterated, Outcome, TaskKey, TaskReport},

@@ -32,7 +32,8 @@ struct World {
 }
 
 impl World {
-    /// A worker that has ended one task of a microsecond, and so was given the other nine at once, of which it begins one.
+    /// A worker that has ended one task of a microsecond, and so was given the other nine at once, of which
+    /// it begins one.
     fn new() -> Self {
         let mut world = Self { core: Core::new(1), now_us: MS };
         world.join(BUSY, "f");
@@ -57,7 +58,8 @@ impl World {
         self.give(Input::WorkerJoined { worker, about })
     }
 
-    /// A worker of two slots with a task of one slot that has no end, and one of two slots that waits there for both.
+    /// A worker of two slots with a task of one slot that has no end, and one of two slots that waits there
+    /// for both.
     fn with_wide_task_behind_long_one() -> Self {
         let mut world = Self { core: Core::new(1), now_us: MS };
         world.join_with(BUSY, "f", 2);

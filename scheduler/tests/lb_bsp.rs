@@ -1,4 +1,5 @@
-//! LB-BSP on a virtual clock: speeds are predicted, batches assigned, and a round takes as long as its slowest worker.
+//! LB-BSP on a virtual clock: speeds are predicted, batches assigned, and a round takes as long as its
+//! slowest worker.
 
 use syncline_scheduler::{
     balance::{Bounds, Cost, assign},
@@ -18,8 +19,9 @@ pub fn unit(state: &mut u64) -> f64 {
     (splitmix64(state) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Plays `rounds` rounds of four workers, whose speeds `speeds` knows; each iteration jitters evenly by ± `jitter`.
-/// Returns how many times as long equal batches take, and the mean relative error of the predictions.
+/// Plays `rounds` rounds of four workers, whose speeds `speeds` knows; each iteration jitters evenly by ±
+/// `jitter`. Returns how many times as long equal batches take, and the mean relative error of the
+/// predictions.
 fn play(predictor: &str, rounds: usize, jitter: f64, speeds: impl Fn(usize) -> [f64; 4]) -> (f64, f64) {
     let mut meters = [0; 4].map(|_| IntervalEstimator::new(predictor.parse().unwrap()));
     let (mut state, mut equal_us, mut balanced_us) = (1, 0, 0);

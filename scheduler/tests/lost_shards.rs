@@ -504,7 +504,8 @@ fn a_job_that_goes_back_to_its_checkpoint_waits_for_the_state_directory_in_which
 
 #[test]
 fn last_weights_are_waited_for_while_they_may_lie_in_another_state_directory() {
-    // The directory from which the shard is served now, for how long nothing of the job was found, and whether it is asked on.
+    // The directory from which the shard is served now, for how long nothing of the job was found, and
+    // whether it is asked on.
     let cases = [(2, 0, true), (2, 15 * MINUTE_US - 1, true), (2, 15 * MINUTE_US, false), (1, 0, false)];
     for (state_dir, missing_us, is_asked_on) in cases {
         let mut world = World::new();

@@ -1,4 +1,5 @@
-//! Values that the parameter server has lost: who runs again, what waits for it, and what cannot be made again.
+//! Values that the parameter server has lost: who runs again, what waits for it, and what cannot be made
+//! again.
 
 use syncline_scheduler::{
     core::{Core, Effect, Input, Phase, WorkerInfo},

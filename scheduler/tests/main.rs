@@ -1,5 +1,5 @@
-//! The rules of the scheduler under random histories, against published vectors, and in the simulator. One program, so that
-//! all of it runs beside each other and is linked once.
+//! The rules of the scheduler under random histories, against published vectors, and in the simulator. One
+//! program, so that all of it runs beside each other and is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(clippy::type_complexity, reason = "tables of tests are tuples in slices")]

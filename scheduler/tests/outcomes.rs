@@ -1,4 +1,5 @@
-//! Tasks that take the outcomes of others: when they begin, what they are told, and when a failure still ends the job.
+//! Tasks that take the outcomes of others: when they begin, what they are told, and when a failure still ends
+//! the job.
 
 use std::collections::BTreeSet;
 
@@ -279,7 +280,8 @@ enum Fate {
     Fails,
 }
 
-/// A task of a random graph: which of those before it it takes, the outcome or the value, and when it ends among those that can.
+/// A task of a random graph: which of those before it it takes, the outcome or the value, and when it ends
+/// among those that can.
 #[derive(Debug, Clone)]
 struct Drawn {
     takes: Vec<(prop::sample::Index, bool)>,

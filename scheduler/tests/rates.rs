@@ -146,7 +146,8 @@ fn the_loss_of_a_round_is_the_mean_over_all_workers_by_what_their_samples_weigh(
 
 const WORKERS: u64 = 4;
 
-/// A job under `policy`, for four workers that are there, and the steps that its barriers are ordered with, in times of the rate.
+/// A job under `policy`, for four workers that are there, and the steps that its barriers are ordered with,
+/// in times of the rate.
 fn four_workers(policy: &str, samples: u64) -> (World, Vec<Incarnation>, Vec<(Superstep, f32)>) {
     let mut world = World::new();
     let names: Vec<_> = (1..=WORKERS).map(|n| world.join(n, &format!("w{n}"))).collect();
@@ -179,7 +180,8 @@ fn do_round(world: &mut World, names: &[Incarnation], step_us: u64) -> Vec<(Supe
     steps
 }
 
-/// Under `auto` the step of a round is as many times the rate as there are workers, so that a sample counts as much as one of a push.
+/// Under `auto` the step of a round is as many times the rate as there are workers, so that a sample counts
+/// as much as one of a push.
 #[test]
 fn a_round_of_auto_for_which_few_samples_are_left_makes_a_step_in_proportion() {
     let (mut world, names, _) = four_workers("auto", u64::from(BATCH) * (WORKERS * 20 + 1));

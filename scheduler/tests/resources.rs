@@ -1,4 +1,5 @@
-//! Memory and GPUs of workers: who gets which task, what is never exceeded, and what is said of tasks that wait.
+//! Memory and GPUs of workers: who gets which task, what is never exceeded, and what is said of tasks that
+//! wait.
 
 use std::collections::BTreeMap;
 

@@ -99,8 +99,8 @@ fn elastic_lb_wastes_less_than_lb_bsp_where_speeds_jitter() {
 
 #[test]
 fn only_literal_dssp_escapes_the_slowest_workers_rate() {
-    // Long enough for a lead of hundreds. Later the literal controller says "stop" once, and then the fast worker waits
-    // until the slow one has done as many hundreds.
+    // Long enough for a lead of hundreds. Later the literal controller says "stop" once, and then the fast
+    // worker waits until the slow one has done as many hundreds.
     let two = |policy: &str| simulate(&scenario(policy, &[100, 300], 0.02, 200, 1), 0).unwrap();
     let (ssp, strict, literal, asp) =
         (two("ssp:15"), two("dssp:3:15"), two("dssp:3:15+reading=literal"), two("asp"));

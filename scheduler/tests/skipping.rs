@@ -1,4 +1,5 @@
-//! Tasks that are skipped or canceled because another failed: what people are told of them, and of the job meanwhile.
+//! Tasks that are skipped or canceled because another failed: what people are told of them, and of the job
+//! meanwhile.
 
 use syncline_scheduler::{
     core::{Core, Input, WorkerInfo},

@@ -1,6 +1,7 @@
-//! Random graphs of general tasks, workers that die, reports that are lost or come late, tasks that fail, are skipped or add
-//! others, values that the parameter server loses, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
-//! and a job that is loaded from its commits equals the live one.
+//! Random graphs of general tasks, workers that die, reports that are lost or come late, tasks that fail, are
+//! skipped or add others, values that the parameter server loses, and an engine that is restarted between any
+//! two steps: every task ends as a plain evaluation of its graph says, and a job that is loaded from its
+//! commits equals the live one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -20,8 +20,8 @@ fn function() -> FunctionId {
     FunctionId { name: "look".parse().unwrap(), signature: 1 }
 }
 
-/// A core with processes of so many training slots each; those of process 1 have the lowest numbers. Each offers `slots` slots and
-/// a GPU to general tasks.
+/// A core with processes of so many training slots each; those of process 1 have the lowest numbers. Each
+/// offers `slots` slots and a GPU to general tasks.
 fn core(processes: u64, trainings: u64, slots: u32) -> Core {
     let mut core = Core::new(1);
     for process in 1..=processes {

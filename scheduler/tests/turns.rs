@@ -106,7 +106,8 @@ fn short_calls_of_a_lower_priority_take_no_slot_that_others_wait_for() {
 
 #[test]
 fn the_higher_priority_has_all_free_slots_of_all_workers_before_a_lower_one_has_any() {
-    // So many workers with so many slots each, of which so many are busy for long, and calls of the higher priority.
+    // So many workers with so many slots each, of which so many are busy for long, and calls of the higher
+    // priority.
     for (workers, slots, busy, high) in [(10, 10, 0, 100), (10, 10, 0, 40), (10, 8, 9, 8), (3, 4, 1, 20)] {
         let mut core = Core::new(1);
         let join = |core: &mut Core, n| {

@@ -85,7 +85,8 @@ fn a_run_of_days_is_told_as_long_as_it_was() {
     assert_eq!(views(&core)[0].run_us, Some(RUN_US));
 }
 
-/// Two workers with eight calls, each of which is tried again so often after a crash, when a training has sent one of them away.
+/// Two workers with eight calls, each of which is tried again so often after a crash, when a training has
+/// sent one of them away.
 fn sent_away_beside_calls(crashes: u16) -> Core {
     let mut core = Core::new(1);
     join(&mut core, 1);

@@ -1,4 +1,5 @@
-//! How much work a worker has in hand: enough that many short steps are reported at once, and little when the job ends.
+//! How much work a worker has in hand: enough that many short steps are reported at once, and little when the
+//! job ends.
 
 use std::collections::VecDeque;
 
@@ -185,8 +186,9 @@ fn workers_of_different_speeds_end_at_about_the_same_time() {
     }
 }
 
-/// The round before is merged when the last worker has pushed, and the engine hears of it some time after that. Whoever had only a
-/// part of its next round would stand still until then, because a round is reported at its end.
+/// The round before is merged when the last worker has pushed, and the engine hears of it some time after
+/// that. Whoever had only a part of its next round would stand still until then, because a round is reported
+/// at its end.
 #[test]
 fn a_local_round_is_in_hand_as_a_whole_before_the_one_before_it_is_merged() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Every search against answers computed elsewhere by brute force: 40 cases always, and all of them with `--ignored`, if
-//! `SYNCLINE_VECTORS` names the folder that holds the full `zipline.json`.
+//! Every search against answers computed elsewhere by brute force: 40 cases always, and all of them with
+//! `--ignored`, if `SYNCLINE_VECTORS` names the folder that holds the full `zipline.json`.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

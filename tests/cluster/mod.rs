@@ -1,4 +1,5 @@
-//! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be killed.
+//! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be
+//! killed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
@@ -150,7 +151,8 @@ pub fn send_signal(pid: u32, name: &str) {
 fn stands_still(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     threads.map(|thread| std::fs::read_to_string(thread.path().join("stat"))).all(|stat| {
-        // The state comes behind the name in parentheses. A thread that has ended since does nothing any more.
+        // The state comes behind the name in parentheses. A thread that has ended since does nothing any
+        // more.
         stat.map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with(['T', 'Z', 'X']))
     })
 }
@@ -285,8 +287,8 @@ impl Cluster {
         ))
     }
 
-    /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster, and Redis once the
-    /// engine says that it waits.
+    /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster,
+    /// and Redis once the engine says that it waits.
     pub fn start_engine_before_redis(&mut self) {
         let args = self.engine_args(&self.engine_address, "test");
         let log = self.dir.path().join("waiting-engine.log");
@@ -306,8 +308,8 @@ impl Cluster {
         (self.engine, self.engine_address) = (Some(process), address);
     }
 
-    /// Stops the Redis server cleanly, unless somebody has killed it, and, after `meanwhile`, starts it again on the same files at
-    /// the same place.
+    /// Stops the Redis server cleanly, unless somebody has killed it, and, after `meanwhile`, starts it again
+    /// on the same files at the same place.
     pub fn restart_redis<T>(&mut self, meanwhile: impl FnOnce(&Path) -> T) -> T {
         let (dir, port) = (self.redis.dir().to_owned(), self.redis.port());
         tokio::task::block_in_place(|| {
@@ -420,8 +422,8 @@ impl Cluster {
         self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
     }
 
-    /// Looks at the job in Redis, once it is there, until `enough` says so. While the job goes on it is waited for longer: a busy machine takes
-    /// longer for the same work.
+    /// Looks at the job in Redis, once it is there, until `enough` says so. While the job goes on it is
+    /// waited for longer: a busy machine takes longer for the same work.
     pub async fn until(
         &self,
         job: &JobId,

@@ -1,4 +1,5 @@
-//! A link that can be cut, for all or for some: what goes over it then is lost without a word, as in a network that drops packets.
+//! A link that can be cut, for all or for some: what goes over it then is lost without a word, as in a
+//! network that drops packets.
 
 use std::{
     fs,

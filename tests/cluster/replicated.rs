@@ -54,8 +54,8 @@ impl Cluster {
         cluster
     }
 
-    /// One shard of two processes, and two engines. The process that serves reaches the second engine, and everybody the process
-    /// that follows, over links that can be cut, as the first engine reaches Redis.
+    /// One shard of two processes, and two engines. The process that serves reaches the second engine, and
+    /// everybody the process that follows, over links that can be cut, as the first engine reaches Redis.
     pub async fn start_replicated_between_two_engines(worker_flags: &str) -> (Self, SplitLinks) {
         let mut cluster = Self::start_all(1, 0, "", "", Engines::TwoRelayed, 2).await;
         let engines = cluster.engines.clone();
@@ -158,8 +158,8 @@ impl Cluster {
         self.pairs.push(another);
     }
 
-    /// Stops the processes of all shards cleanly, and starts them again in the order that is made of theirs, those first that
-    /// serve.
+    /// Stops the processes of all shards cleanly, and starts them again in the order that is made of theirs,
+    /// those first that serve.
     pub fn stop_and_start_shards(&mut self, serving: &str, order: impl FnOnce(&mut Vec<ShardProcess>)) {
         for shard in &self.pairs {
             shard.process.signal("TERM");

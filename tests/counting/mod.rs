@@ -1,5 +1,5 @@
-//! A model that counts: the gradient of every weight is 1, so that with SGD and learning rate 1 every weight is minus
-//! the number of pushes that were applied to it.
+//! A model that counts: the gradient of every weight is 1, so that with SGD and learning rate 1 every weight
+//! is minus the number of pushes that were applied to it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,5 +1,5 @@
-//! What a program gets of tasks as they end, whichever way: done at once or after all, at a limit of time, in vain, or canceled while they
-//! pause before the next attempt. Engine, shards and worker are real.
+//! What a program gets of tasks as they end, whichever way: done at once or after all, at a limit of time, in
+//! vain, or canceled while they pause before the next attempt. Engine, shards and worker are real.
 
 use std::{thread, time::Duration};
 

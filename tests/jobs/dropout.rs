@@ -1,4 +1,5 @@
-//! What draws random numbers in a model: each worker draws its own, and a job that is run again draws the same.
+//! What draws random numbers in a model: each worker draws its own, and a job that is run again draws the
+//! same.
 
 use std::{collections::BTreeSet, fs};
 

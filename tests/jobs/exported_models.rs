@@ -1,5 +1,5 @@
-//! What `syncline model export` writes predicts as the job's `evaluate` measured, for one sample at a time: the models of
-//! the examples, and models that PyTorch exported in training form with each of its exporters.
+//! What `syncline model export` writes predicts as the job's `evaluate` measured, for one sample at a time:
+//! the models of the examples, and models that PyTorch exported in training form with each of its exporters.
 
 use std::{
     fs,
@@ -74,7 +74,8 @@ fn examples() -> Vec<Case> {
     ]
 }
 
-/// Models in training form with running statistics, and with Dropout, on images whose brightness tells their class.
+/// Models in training form with running statistics, and with Dropout, on images whose brightness tells their
+/// class.
 fn exported(dir: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, sides, classes) in

@@ -1,4 +1,5 @@
-//! Groups of parameters through whole jobs: the numbers of PyTorch's parameter groups, and each policy's steps with them.
+//! Groups of parameters through whole jobs: the numbers of PyTorch's parameter groups, and each policy's
+//! steps with them.
 
 use std::{fs, path::Path};
 
@@ -28,7 +29,8 @@ fn data(dir: &Path) -> DataSpec {
     DataSpec { split: Split::All, ..DataSpec::new(Source::csv(path)) }
 }
 
-/// Two layers, in an order in which two shards have a part of `fc1.bias` each. `still`: three numbers that the loss does not depend on.
+/// Two layers, in an order in which two shards have a part of `fc1.bias` each. `still`: three numbers that
+/// the loss does not depend on.
 fn model(still: bool) -> Vec<u8> {
     let mut graph = GraphBuilder::new("layers");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);

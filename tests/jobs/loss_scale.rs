@@ -1,4 +1,5 @@
-//! Float16 jobs on a cluster: they train, and a gradient that the scale made infinite costs a step, not the job.
+//! Float16 jobs on a cluster: they train, and a gradient that the scale made infinite costs a step, not the
+//! job.
 
 use std::{fmt::Write, fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Whole jobs on a cluster in the process of the tests. One program, so that all tests run beside each other and it is
-//! linked once.
+//! Whole jobs on a cluster in the process of the tests. One program, so that all tests run beside each other
+//! and it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

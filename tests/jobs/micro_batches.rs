@@ -136,7 +136,8 @@ async fn every_policy_takes_pieces_and_those_without_effect_are_said() {
         });
         let (job, numbers) = train(&cluster, &graph).await;
         assert_eq!(job.samples_applied, 4 * 153, "{policy}");
-        // Of few samples, in batches that the speeds of the moment make: that it goes nowhere far is all that can be said.
+        // Of few samples, in batches that the speeds of the moment make: that it goes nowhere far is all that
+        // can be said.
         assert!(
             job.test[Metric::Loss].unwrap() < 2.0 && numbers.iter().all(|x| x.is_finite()),
             "{policy}: {job:?}"

@@ -1,4 +1,5 @@
-//! Outcomes of tasks of every kind, and how people see what became of them. Engine, shards and workers are real.
+//! Outcomes of tasks of every kind, and how people see what became of them. Engine, shards and workers are
+//! real.
 
 use std::{process::Command, time::Duration};
 
@@ -90,7 +91,8 @@ async fn mapped_calls_and_calls_that_a_task_adds_have_outcomes_and_take_them() {
     assert_eq!(run.get_all(&inherited).await.unwrap(), expected);
     assert_eq!(run.get_all(&far).await.unwrap(), ["1", "E440", "skipped"]);
     let counts = run.wait(|_| {}).await.unwrap().job.tasks.unwrap();
-    // Of each kind a call, a child of the family, and one of an heir; the heirs and who takes the value itself are skipped either way.
+    // Of each kind a call, a child of the family, and one of an heir; the heirs and who takes the value
+    // itself are skipped either way.
     assert_eq!((counts.failed, counts.skipped), (3, 3 + 2 + 2), "{counts:?}");
     cluster.stop().await;
 }

@@ -1,8 +1,8 @@
-//! Running statistics of BatchNormalization through whole jobs: what the shards hold at the end is what the workers
-//! saw, under every way to merge it.
+//! Running statistics of BatchNormalization through whole jobs: what the shards hold at the end is what the
+//! workers saw, under every way to merge it.
 //!
-//! Every sample has the same features, so each batch has mean (3, -2) and variance (0, 0) whoever computes it, and k
-//! steps of momentum 0.9 take a running mean from 0 to (1 - 0.9^k) of it.
+//! Every sample has the same features, so each batch has mean (3, -2) and variance (0, 0) whoever computes
+//! it, and k steps of momentum 0.9 take a running mean from 0 to (1 - 0.9^k) of it.
 
 use std::{fs, path::Path};
 
@@ -70,7 +70,8 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
     let dir = tempfile::tempdir().unwrap();
     let data = data(dir.path());
     let gone = |steps: i32| 1.0 - KEPT.powi(steps);
-    // A push of one of two workers goes half the way of its step, from values that miss some pushes of the other.
+    // A push of one of two workers goes half the way of its step, from values that miss some pushes of the
+    // other.
     let (least, most) = (gone(STEPS / 2), gone(2 * STEPS));
     #[rustfmt::skip]
     let cases = [

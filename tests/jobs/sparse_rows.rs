@@ -1,4 +1,5 @@
-//! Tables of which only the rows of a batch travel, through whole jobs: what they learn is what whole tables learn.
+//! Tables of which only the rows of a batch travel, through whole jobs: what they learn is what whole tables
+//! learn.
 
 use std::{fs, path::Path};
 
@@ -20,7 +21,8 @@ const WIDTH: usize = 33;
 const ADAM: Optimizer =
     Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, decoupled: false };
 
-/// A rating is a weighted product of two rows and the sum of two biases. `tied`: a head reads the items' table as well.
+/// A rating is a weighted product of two rows and the sum of two biases. `tied`: a head reads the items'
+/// table as well.
 fn model(tied: bool) -> Vec<u8> {
     let mut random = SplitMix64::new(7);
     let mut numbers = |count: usize| (0..count).map(|_| random.normal() as f32 * 0.3).collect::<Vec<f32>>();
@@ -145,7 +147,8 @@ async fn every_policy_learns_by_rows_with_lazy_moments() {
             settings.min_workers = 2;
             settings.clip_norm = Some(5.0);
         });
-        // Ratings are what their place says, so that nothing is to be learned of others: that it counts and ends is enough.
+        // Ratings are what their place says, so that nothing is to be learned of others: that it counts and
+        // ends is enough.
         let (_, loss) = train(&cluster, &graph).await;
         assert!(loss.is_finite() && loss < 20.0, "{policy}: {loss}");
     }

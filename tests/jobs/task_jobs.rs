@@ -1,5 +1,5 @@
-//! What a program does with jobs of general tasks: submits, waits, fetches values, and meets refusals. Engine, shards and
-//! worker are real.
+//! What a program does with jobs of general tasks: submits, waits, fetches values, and meets refusals.
+//! Engine, shards and worker are real.
 
 use std::{
     sync::{

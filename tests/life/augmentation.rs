@@ -1,5 +1,5 @@
-//! Images that change while they train, whatever happens meanwhile: an iteration that is repeated, and a training that goes on,
-//! see what they would have seen.
+//! Images that change while they train, whatever happens meanwhile: an iteration that is repeated, and a
+//! training that goes on, see what they would have seen.
 
 use syncline_workers::submit;
 

@@ -1,4 +1,5 @@
-//! Programs whose engine or Redis is away for a while: calls that were made meanwhile are answered afterwards.
+//! Programs whose engine or Redis is away for a while: calls that were made meanwhile are answered
+//! afterwards.
 
 use std::time::Duration;
 

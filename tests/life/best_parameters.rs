@@ -1,4 +1,5 @@
-//! Trainings that evaluate on a validation set, stop early, and hand on their best parameters, with real processes.
+//! Trainings that evaluate on a validation set, stop early, and hand on their best parameters, with real
+//! processes.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -25,8 +26,9 @@ fn write_samples(path: &Path, count: u64, mirrored: bool) -> Source {
     Source::csv(path.to_string_lossy().into_owned())
 }
 
-/// A job whose validation samples say the opposite of what it is trained on: the first evaluation is the best. The test samples are
-/// the same ones, so that their loss at the end is that of the parameters that are handed on.
+/// A job whose validation samples say the opposite of what it is trained on: the first evaluation is the
+/// best. The test samples are the same ones, so that their loss at the end is that of the parameters that are
+/// handed on.
 async fn start(cluster: &Cluster, (id, policy): (&str, &str), change: impl FnOnce(&mut Settings)) -> JobId {
     let source = |name: &str, count, mirrored| {
         write_samples(&cluster.dir.path().join(format!("{id}-{name}.csv")), count, mirrored)

@@ -1,4 +1,5 @@
-//! Shards that are killed with -9 in the middle of a job that keeps checkpoints: it goes back and counts every sample once.
+//! Shards that are killed with -9 in the middle of a job that keeps checkpoints: it goes back and counts
+//! every sample once.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -38,8 +39,8 @@ pub async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeM
     cluster.until(job, |s| s["state"] != "opening" && beyond(s)).await
 }
 
-/// Stops the workers where no checkpoint is on its way: the newest is kept, and what they have sent does not reach to the end of
-/// their epoch. The summary says where.
+/// Stops the workers where no checkpoint is on its way: the newest is kept, and what they have sent does not
+/// reach to the end of their epoch. The summary says where.
 async fn stop_workers_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
     loop {
         until_beyond(cluster, job, epochs).await;
@@ -243,7 +244,8 @@ async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_aga
     assert_eq!((number(&summary, "generation"), undone), (1, 0), "{summary:?}");
 }
 
-/// Of a job that trains, and of the same one when it is paused and a shard was killed and came back meanwhile.
+/// Of a job that trains, and of the same one when it is paused and a shard was killed and came back
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_that_is_asked_for_holds_what_is_trained_and_brings_it_back_when_it_is_paused() {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;

@@ -1,4 +1,5 @@
-//! A disk that takes nothing for a while, and jobs that end in other ways than they should: no weights are lost.
+//! A disk that takes nothing for a while, and jobs that end in other ways than they should: no weights are
+//! lost.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

@@ -16,7 +16,8 @@ const TESTS: u64 = 12;
 const TRAINS: u64 = 48;
 const EPOCHS: u64 = 100;
 
-/// A job that is evaluated after each epoch. `rate`: how fast it learns, which may be too slow for anything to change.
+/// A job that is evaluated after each epoch. `rate`: how fast it learns, which may be too slow for anything
+/// to change.
 async fn start(
     cluster: &Cluster,
     (id, policy): (&str, &str),

@@ -1,5 +1,5 @@
-//! The proof of exactly once: engine and workers are killed at random instants of a job that counts its own pushes,
-//! and in the end weights, shard counters, iteration counts and samples agree.
+//! The proof of exactly once: engine and workers are killed at random instants of a job that counts its own
+//! pushes, and in the end weights, shard counters, iteration counts and samples agree.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -51,8 +51,9 @@ async fn thirty_kills_under_local_sgd_count_every_sample_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_auto_count_every_sample_once() {
     let (_cluster, _, summary) = survive("auto+predictor=narx", 31).await;
-    // Whatever it chose, workers meet at the end of an epoch at the latest. How often they do before depends on when the
-    // kills fall: while somebody dead, whose speed nobody knows, is still of the round, the others go on without a plan.
+    // Whatever it chose, workers meet at the end of an epoch at the latest. How often they do before depends
+    // on when the kills fall: while somebody dead, whose speed nobody knows, is still of the round, the
+    // others go on without a plan.
     let barriers = number(&summary, "barriers");
     println!("{barriers} barriers");
     assert!(barriers >= u64::from(EPOCHS), "{summary:?}");
@@ -65,8 +66,8 @@ async fn thirty_kills_under_bsp_make_one_update_of_every_round() {
     let counts = counts(Path::new(&summary["snapshot"]));
     let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
     println!("{barriers} barriers, weights {low}..{high}");
-    // The mean of ones is one: a round is one step wherever at least one push arrived. Rounds whose workers all died
-    // make none, and a torn push may be all that a round got in some chunks.
+    // The mean of ones is one: a round is one step wherever at least one push arrived. Rounds whose workers
+    // all died make none, and a torn push may be all that a round got in some chunks.
     assert!(
         high <= barriers && high - low <= torn,
         "{barriers} barriers, {torn} torn, weights {low}..{high}"
@@ -85,7 +86,8 @@ async fn thirty_kills_with_gradients_in_sixteen_bits_lose_and_repeat_nothing() {
 async fn thirty_kills_with_the_largest_of_gradients_count_every_sample_once() {
     let compression = Compression::TopK(0.5);
     let (_cluster, _, summary) = survive_compressed("elastic-bsp:15", 43, compression).await;
-    // Half of a push comes with it, and the rest with the next one of the same worker, unless that died before.
+    // Half of a push comes with it, and the rest with the next one of the same worker, unless that died
+    // before.
     let pushes = number(&summary, "iterations_done") + number(&summary, "iterations_torn");
     let counts = counts(Path::new(&summary["snapshot"]));
     let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
@@ -126,7 +128,8 @@ async fn survive_compressed(
     (cluster, job, summary)
 }
 
-/// Kills the engine or a worker again and again while a job of `total` samples runs, and starts another in its place.
+/// Kills the engine or a worker again and again while a job of `total` samples runs, and starts another in
+/// its place.
 pub async fn kill_engines_and_workers(
     cluster: &mut Cluster,
     job: &JobId,

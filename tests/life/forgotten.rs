@@ -1,4 +1,5 @@
-//! A Redis that does not know for a while what shards hold: it was another one, or an old copy, until somebody saw that.
+//! A Redis that does not know for a while what shards hold: it was another one, or an old copy, until
+//! somebody saw that.
 
 use std::{ffi::OsStr, fs};
 

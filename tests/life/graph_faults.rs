@@ -1,5 +1,5 @@
-//! General tasks through faults of single parts: workers that hang or are cut off, a Redis that is full, forgets scripts, closes
-//! connections, or lost its last moment, and a leader that slept while another led.
+//! General tasks through faults of single parts: workers that hang or are cut off, a Redis that is full,
+//! forgets scripts, closes connections, or lost its last moment, and a leader that slept while another led.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -25,7 +25,8 @@ pub async fn until_written(file: &Path) {
 /// One that waits behind something else is given back, and has another number where it begins.
 const NEXT_ATTEMPTS: u64 = 9;
 
-/// A task that tells which attempt counts, with a folder of its own, and one that takes this and waits for the end of the test.
+/// A task that tells which attempt counts, with a folder of its own, and one that takes this and waits for
+/// the end of the test.
 struct Attempted {
     job: GraphRun,
     folder: std::path::PathBuf,
@@ -74,13 +75,15 @@ async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_
     let _behind = function_worker_of(&cluster, &network.engines.to_string());
     let of_cut = Attempted::submit(&cluster, "cut").await;
     of_cut.until_begun(1).await;
-    // They are there before the accidents: a worker that is cut off and not yet missed could get the second attempt otherwise.
+    // They are there before the accidents: a worker that is cut off and not yet missed could get the second
+    // attempt otherwise.
     let _others = [function_worker(&cluster), function_worker(&cluster)];
     cluster.until_there(|ids| ids.len() == 4).await;
 
     hung.signal("STOP");
     let cut = network.cut();
-    // The function behind the cut ends; the other one ends when its process goes on. The next attempts end at once.
+    // The function behind the cut ends; the other one ends when its process goes on. The next attempts end at
+    // once.
     for task in [&of_hung, &of_cut] {
         (1..=NEXT_ATTEMPTS as u16).for_each(|attempt| task.end(attempt));
     }
@@ -130,7 +133,8 @@ async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_las
     ask(&cluster, &["CONFIG", "SET", "maxmemory", "0"]).await;
     until_done(&cluster, 4).await;
 
-    // As a replica has it that takes over and lagged: first under an engine that lives, then under one that knows nothing.
+    // As a replica has it that takes over and lagged: first under an engine that lives, then under one that
+    // knows nothing.
     cut_tail(&mut cluster);
     until_done(&cluster, 5).await;
     cluster.kill_engine();
@@ -146,8 +150,8 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
     let _function = function_worker(&cluster);
     let task = Attempted::submit(&cluster, "slept").await;
     task.until_begun(1).await;
-    // A connection to this engine alone, which is open, so that what is asked lies there when the leader wakes. A client would
-    // follow it to whom it names then.
+    // A connection to this engine alone, which is open, so that what is asked lies there when the leader
+    // wakes. A client would follow it to whom it names then.
     let open = connect::<ClientServiceRequest, ClientServiceResponse>(
         &cluster.engine_address,
         Role::Client,

@@ -1,5 +1,5 @@
-//! Graphs of calls and trainings through accidents of engine, workers and Redis: every value is what one would find by hand,
-//! and every training counts each of its samples once.
+//! Graphs of calls and trainings through accidents of engine, workers and Redis: every value is what one
+//! would find by hand, and every training counts each of its samples once.
 
 use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
@@ -48,8 +48,8 @@ fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
     Ok(Next::Of(context.call(SUM, (&halves,))?))
 }
 
-/// Returns when there is the file `go`, whatever it is told. Until then, a file of its number says that it has begun: a disk that is
-/// slow to write makes no call long that does not wait.
+/// Returns when there is the file `go`, whatever it is told. Until then, a file of its number says that it
+/// has begun: a disk that is slow to write makes no call long that does not wait.
 fn hold(folder: String, number: u64) -> u64 {
     let folder = Path::new(&folder);
     let is_to_go = || folder.join("go").exists();
@@ -62,7 +62,8 @@ fn hold(folder: String, number: u64) -> u64 {
     7
 }
 
-/// Says by a file of its attempt that it has begun, and returns the attempt when there is the file `end-ATTEMPT`.
+/// Says by a file of its attempt that it has begun, and returns the attempt when there is the file
+/// `end-ATTEMPT`.
 fn attempt(context: &Context, folder: String) -> u64 {
     let (folder, attempt) = (Path::new(&folder), context.attempt());
     fs::write(folder.join(format!("began-{attempt}")), "").unwrap();

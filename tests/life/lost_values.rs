@@ -1,4 +1,5 @@
-//! Large values of a graph that a shard's disk has lost, while nobody holds them in memory any more: they are made again.
+//! Large values of a graph that a shard's disk has lost, while nobody holds them in memory any more: they are
+//! made again.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! A cluster's life: a program of somebody else, many jobs, stops and starts in the middle, workers that come and go,
-//! faults of machines and disks. Each test asserts exact counts, and that nobody waits forever.
+//! A cluster's life: a program of somebody else, many jobs, stops and starts in the middle, workers that come
+//! and go, faults of machines and disks. Each test asserts exact counts, and that nobody waits forever.
 
 #![allow(
     clippy::duplicate_mod,

@@ -1,5 +1,5 @@
-//! A second machine that lacks what the first one has. Machines are mount namespaces, which need rights; where those are
-//! missing the tests say so and do nothing.
+//! A second machine that lacks what the first one has. Machines are mount namespaces, which need rights;
+//! where those are missing the tests say so and do nothing.
 
 use std::{
     io::{self, Write},
@@ -16,8 +16,8 @@ use crate::{
 /// What starts a program on a machine on which the folder `$1` is empty.
 const ELSEWHERE: &str = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";
 
-/// What starts a program with mounts of its own, which `script` makes: root may have them, and others where the system lets
-/// them be root among themselves. Nothing where neither is allowed.
+/// What starts a program with mounts of its own, which `script` makes: root may have them, and others where
+/// the system lets them be root among themselves. Nothing where neither is allowed.
 pub fn with_own_mounts(script: &str) -> Option<[&str; 6]> {
     let may = |flags: &&str| {
         let tried =

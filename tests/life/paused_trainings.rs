@@ -1,4 +1,5 @@
-//! Trainings that somebody pauses: others have the workers meanwhile, and every sample is counted once in the end.
+//! Trainings that somebody pauses: others have the workers meanwhile, and every sample is counted once in the
+//! end.
 
 use syncline_scheduler::spec::{CheckpointSpec, TrainSpec};
 

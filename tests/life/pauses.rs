@@ -1,4 +1,5 @@
-//! Processes that stand still for a while and go on: nobody is taken for dead because somebody else was asleep.
+//! Processes that stand still for a while and go on: nobody is taken for dead because somebody else was
+//! asleep.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A job at which the engine meets a bug of its own: the process ends with its reason, the other engine takes over, and after
-//! three times the job is left aside and all others go on.
+//! A job at which the engine meets a bug of its own: the process ends with its reason, the other engine takes
+//! over, and after three times the job is left aside and all others go on.
 
 use std::fs;
 
@@ -34,7 +34,8 @@ fn engines_that_end_at_a_job_one_after_the_other_leave_it_aside_and_go_on_with_t
         job
     };
     let poison = submit("poison");
-    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no next one.
+    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no
+    // next one.
     waiting.block_on(async {
         let store = RedisStore::connect(&running.redis_url().unwrap()).await.unwrap();
         let state = JobKeys::new(&poison).state;

@@ -1,5 +1,5 @@
-//! Shards of two processes each, any of which are killed with -9 or stopped in the middle of a job: the other one goes on, and
-//! nothing that anybody was told of is lost or made twice.
+//! Shards of two processes each, any of which are killed with -9 or stopped in the middle of a job: the other
+//! one goes on, and nothing that anybody was told of is lost or made twice.
 
 use std::{
     collections::BTreeMap,
@@ -31,8 +31,8 @@ async fn shard(cluster: &Cluster, index: u32) -> BTreeMap<String, String> {
     cluster.store.hash("read shard", &keys::shard(ShardIndex(index))).await.unwrap()
 }
 
-/// Waits until the process that follows a shard has everything of the job, and returns where both are; `None` once the job is
-/// over.
+/// Waits until the process that follows a shard has everything of the job, and returns where both are; `None`
+/// once the job is over.
 pub(crate) async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Option<(String, String)> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -142,7 +142,8 @@ async fn what_stops_cleanly_and_starts_in_any_order_goes_on() {
     let job = submit(&cluster, counting("night", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, _) = followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
-    // The one that follows comes first in the morning: it must not take the place of the one that has the job.
+    // The one that follows comes first in the morning: it must not take the place of the one that has the
+    // job.
     cluster.stop_and_start_shards(&primary, |shards| shards.reverse());
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, 2 * SAMPLES);
@@ -189,7 +190,8 @@ async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
             shard(&cluster, 0).await.get("standby_jobs").is_none_or(|jobs| jobs == "0")
         })
         .await;
-        // The one that serves has the checkpoint, whichever of the machines that is, and the other one gets it.
+        // The one that serves has the checkpoint, whichever of the machines that is, and the other one gets
+        // it.
         let job = submit(&cluster, counting(name, "asp", SAMPLES, |_| {})).await;
         let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
         let dirs = [&primary, &standby].map(|address| cluster.shard_dir(address).join("checkpoints"));

@@ -14,7 +14,8 @@ use crate::{
 };
 
 const EPOCH: u64 = 2_003;
-/// Epochs of a job that outlives the commands which ask for its checkpoints, and of the one that goes on from there.
+/// Epochs of a job that outlives the commands which ask for its checkpoints, and of the one that goes on from
+/// there.
 const BEFORE: u32 = 14;
 const AFTER: u32 = 16;
 const WORKER: &str = "--step-ms 2 --slowdown 1";

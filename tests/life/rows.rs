@@ -1,5 +1,5 @@
-//! Rows of tables are counted exactly once each, whoever dies: every sample reads a row of its own, whose gradient is the same in
-//! every step, so that a row is how often its sample was applied.
+//! Rows of tables are counted exactly once each, whoever dies: every sample reads a row of its own, whose
+//! gradient is the same in every step, so that a row is how often its sample was applied.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

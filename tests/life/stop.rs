@@ -138,8 +138,9 @@ fn another_number_of_shards_is_refused_and_the_number_that_was_goes_on() {
 /// What starts a program for which the folder `$1` is a small disk.
 const SMALL_DISK: &str = "mount -t tmpfs -o size=64m none \"$1\" && shift && exec \"$@\"";
 
-/// Stops a cluster in the middle of a job while the disk of its shard is full, lets `meanwhile` happen once it has said
-/// so, and returns the exit code and what lies in the folder of saved jobs at the end. Nothing where no disk can be had.
+/// Stops a cluster in the middle of a job while the disk of its shard is full, lets `meanwhile` happen once
+/// it has said so, and returns the exit code and what lies in the folder of saved jobs at the end. Nothing
+/// where no disk can be had.
 fn stopped_on_a_full_disk(meanwhile: impl FnOnce(&Up, &Path)) -> Option<(Option<i32>, Vec<String>)> {
     let starter = with_own_mounts(SMALL_DISK)?;
     let (waiting, dir) = (Runtime::new().unwrap(), folder());

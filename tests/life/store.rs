@@ -144,7 +144,8 @@ async fn a_workers_number_that_redis_forgot_and_gave_to_another_is_not_his_any_m
         let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
         cluster.start_engine();
     };
-    // The first loss gives a number behind the gap, the second one the same number again, to whoever comes first.
+    // The first loss gives a number behind the gap, the second one the same number again, to whoever comes
+    // first.
     lose_everything(&mut cluster).await;
     let first = cluster.until_there(|ids| !ids.is_empty()).await;
     cluster.workers[0].signal("STOP");

@@ -73,8 +73,9 @@ async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one
     check_next_job_runs(&cluster, "next").await;
 }
 
-/// Each half has an engine and a process of the shard. The engine that led cannot know that the other one leads by now: were its
-/// shard to go on alone, what it takes then would be lost once the other half lets the standby serve.
+/// Each half has an engine and a process of the shard. The engine that led cannot know that the other one
+/// leads by now: were its shard to go on alone, what it takes then would be lost once the other half lets the
+/// standby serve.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_falls_apart_in_two_halves_loses_nothing_that_one_of_them_took() {
     let (cluster, links) = Cluster::start_replicated_between_two_engines("--step-ms 10 --slowdown 1").await;

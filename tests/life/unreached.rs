@@ -1,4 +1,5 @@
-//! A network that is cut between workers and the process that serves a shard, which the engine and the other process still reach.
+//! A network that is cut between workers and the process that serves a shard, which the engine and the other
+//! process still reach.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,8 @@ async fn serves(cluster: &Cluster) -> Option<String> {
     shard.get("address").cloned()
 }
 
-/// Waits until people are told this of the process at `address`, or it serves no more: on a machine that sleeps for seconds the
-/// other one may take over for that.
+/// Waits until people are told this of the process at `address`, or it serves no more: on a machine that
+/// sleeps for seconds the other one may take over for that.
 async fn until_told(cluster: &Cluster, job: &JobId, address: &str, words: [&str; 2]) {
     eventually(&format!("{words:?} is told"), async || {
         let told = notes(&cluster.client(), job).await.unwrap();

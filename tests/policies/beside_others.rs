@@ -36,7 +36,8 @@ async fn diloco_meets_after_its_steps() {
     assert!(trained.closed.iter().all(|e| number(e, "iterations_most") <= 8));
 }
 
-/// Every compression, over pushes that are steps, joined to a mean of gradients, or to a mean of changes of weights.
+/// Every compression, over pushes that are steps, joined to a mean of gradients, or to a mean of changes of
+/// weights.
 mod compressed {
     use super::train_beside_others;
 

@@ -1,5 +1,5 @@
-//! Every policy for real: a Redis server, an engine, two shards and four workers as processes, one worker 2.5 times
-//! slower; the digits job learns, and what the policy promises holds in the events in Redis.
+//! Every policy for real: a Redis server, an engine, two shards and four workers as processes, one worker 2.5
+//! times slower; the digits job learns, and what the policy promises holds in the events in Redis.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -20,7 +20,8 @@ use syncline_workers::submit::{self, JobFile};
 const STEP_MS: [u32; 4] = [4, 4, 4, 10];
 /// The same where speeds matter, at first: whatever else this machine does has to be little beside it.
 const SLOW_STEP_MS: [u32; 4] = [8, 8, 8, 20];
-/// So many times as slow as each of the others the last one has to be, where speeds matter; it is to be 2.5 times as slow.
+/// So many times as slow as each of the others the last one has to be, where speeds matter; it is to be 2.5
+/// times as slow.
 const LEAST_SLOWDOWN: f64 = 1.8;
 const TRAINING_SAMPLES: u64 = 1_437;
 const EPOCHS: u64 = 40;
@@ -60,7 +61,8 @@ impl Trained {
         self.spans.iter().filter_map(batches).collect()
     }
 
-    /// How many times as long as the slowest of the others, on average, the slow worker took for a sample at least.
+    /// How many times as long as the slowest of the others, on average, the slow worker took for a sample at
+    /// least.
     fn slowdown(&self, step_ms: [u32; 4]) -> f64 {
         let us_per_sample = |worker: &serde_json::Value| {
             let spent = |what: &str| worker["spent"][what].as_u64().unwrap() as f64;
@@ -77,11 +79,13 @@ impl Trained {
     }
 }
 
-/// Held for writing where speeds matter: several clusters at a time on two cores would make every worker slow.
+/// Held for writing where speeds matter: several clusters at a time on two cores would make every worker
+/// slow.
 static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
-/// Trains the digits job of the examples under `policy`, while nothing else runs. Where the machine made the others as slow as the slow
-/// worker nothing follows from how they went, and all is done once more with longer steps.
+/// Trains the digits job of the examples under `policy`, while nothing else runs. Where the machine made the
+/// others as slow as the slow worker nothing follows from how they went, and all is done once more with
+/// longer steps.
 async fn train_alone(policy: &str, learning_rate: f32) -> Trained {
     let _alone = ALONE.write().await;
     let mut step_ms = SLOW_STEP_MS;

@@ -1,6 +1,7 @@
-//! A model that adds up the images it trains on: its gradient is the mean of a batch, so that with SGD and learning rate 1 every
-//! weight is minus the sum of what its pixel was, over the number of images in a batch and of pixels in an image. All of these
-//! are powers of two and pixels are bytes: no rounding, in whatever order the batches come.
+//! A model that adds up the images it trains on: its gradient is the mean of a batch, so that with SGD and
+//! learning rate 1 every weight is minus the sum of what its pixel was, over the number of images in a batch
+//! and of pixels in an image. All of these are powers of two and pixels are bytes: no rounding, in whatever
+//! order the batches come.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,6 +1,7 @@
 //! What it takes to gather a batch of images as they are, and as they train with `augment`.
 //!
-//! All cases run in turn in every round, and medians are shown. `cargo bench -p syncline-workers --bench augmentation -- --rounds 51`
+//! All cases run in turn in every round, and medians are shown. `cargo bench -p syncline-workers --bench
+//! augmentation -- --rounds 51`
 
 use std::{env, error::Error, fs, hint::black_box, time::Instant};
 

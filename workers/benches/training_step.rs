@@ -1,11 +1,12 @@
-//! The step of a derived training graph (forward and backward), against PyTorch eager on the same machine and threads,
-//! and the time that deriving takes.
+//! The step of a derived training graph (forward and backward), against PyTorch eager on the same machine and
+//! threads, and the time that deriving takes.
 //!
-//! Everybody runs in turn in every round, and a ratio is the median over the rounds' own ratios: machines differ from
-//! minute to minute. PyTorch runs in a process of its own (`training_step/peer.py`), which waits while others run.
+//! Everybody runs in turn in every round, and a ratio is the median over the rounds' own ratios: machines
+//! differ from minute to minute. PyTorch runs in a process of its own (`training_step/peer.py`), which waits
+//! while others run.
 //!
-//! `cargo bench -p syncline-workers --bench training_step -- --python PATH` with a Python that has torch, onnx and
-//! onnxscript; without one, `--models FOLDER` names files that an earlier run has left.
+//! `cargo bench -p syncline-workers --bench training_step -- --python PATH` with a Python that has torch,
+//! onnx and onnxscript; without one, `--models FOLDER` names files that an earlier run has left.
 
 #[path = "training_step/peer.rs"]
 mod peer;

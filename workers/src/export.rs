@@ -127,18 +127,19 @@ pub struct TrainedModel {
     pub parameters: usize,
 }
 
-/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model,
-/// which may have several for one tensor.
+/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of
+/// the same name of a forward model, which may have several for one tensor.
 ///
 /// # Errors
-/// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph, E247 if they do not fit.
+/// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph,
+/// E247 if they do not fit.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
     let (model, parameters) = filled(model, source_name, snapshot)?;
     Ok(TrainedModel { onnx: model.to_bytes(), parameters })
 }
 
-/// The same of a snapshot that has more than the model, such as that of a whole network for the part of it that predicts. Gives the names of
-/// what the model has not as well.
+/// The same of a snapshot that has more than the model, such as that of a whole network for the part of it
+/// that predicts. Gives the names of what the model has not as well.
 ///
 /// # Errors
 /// As [`fill`]; E247 only where a tensor has another shape, or the model has none of them.
@@ -205,7 +206,8 @@ pub(crate) struct Filled {
     pub misfits: Vec<Misfit>,
 }
 
-/// A tensor that the model has in another shape or type, or as one with another of which the file has other numbers.
+/// A tensor that the model has in another shape or type, or as one with another of which the file has other
+/// numbers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Misfit {
     /// What both call it.
@@ -223,8 +225,9 @@ impl Filled {
     }
 }
 
-/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a
-/// model that [`parse_forward`] has read, where there is one and it has this shape. A tied tensor may have any of its names.
+/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of
+/// the same name of a model that [`parse_forward`] has read, where there is one and it has this shape. A tied
+/// tensor may have any of its names.
 pub(crate) fn put_in(
     model: &mut ModelProto,
     source_name: &str,

@@ -1,7 +1,7 @@
 //! Data sets, the worker, a local cluster, and how jobs are submitted.
 //!
-//! By default this is what a client needs, without ONNX Runtime. Feature `train` adds deriving and checking of training
-//! graphs, `worker` the [`worker`], `local` a whole cluster in one process, [`local`].
+//! By default this is what a client needs, without ONNX Runtime. Feature `train` adds deriving and checking
+//! of training graphs, `worker` the [`worker`], `local` a whole cluster in one process, [`local`].
 
 #![cfg_attr(test, allow(clippy::type_complexity, reason = "tables of tests are tuples in slices"))]
 

@@ -1,4 +1,5 @@
-//! How numbers of the data become those that a trained model takes: noted in the model, or done by nodes before its inputs.
+//! How numbers of the data become those that a trained model takes: noted in the model, or done by nodes
+//! before its inputs.
 
 use serde_json::json;
 use syncline_autodiff::NORMALIZED_BY;
@@ -14,7 +15,8 @@ const NORMALIZATION: &str = "syncline.normalization";
 /// The same of what the classes are called, from 0: a list of strings.
 const CLASS_NAMES: &str = "syncline.class_names";
 
-/// What has been done to a number `x` of a float input, such as `(x * 0.0625 - mean) / std`; `None` where nothing has.
+/// What has been done to a number `x` of a float input, such as `(x * 0.0625 - mean) / std`; `None` where
+/// nothing has.
 pub fn formula(data: &DataSpec) -> Option<String> {
     let scaled = if data.scale == 1.0 { "x".to_owned() } else { format!("x * {}", data.scale) };
     let centered = if data.mean.is_empty() { scaled } else { format!("{scaled} - mean") };
@@ -26,7 +28,8 @@ pub fn formula(data: &DataSpec) -> Option<String> {
     (formula != "x").then_some(formula)
 }
 
-/// Notes in a model what its inputs have gone through, and what its classes are called, in place of what was noted before.
+/// Notes in a model what its inputs have gone through, and what its classes are called, in place of what was
+/// noted before.
 pub(crate) fn describe(model: &mut ModelProto, data: &DataSpec) {
     let DataSpec { scale, mean, std, channel_axis, class_names, .. } = data;
     let normalization = formula(data).map(|_| {
@@ -40,8 +43,8 @@ pub(crate) fn describe(model: &mut ModelProto, data: &DataSpec) {
     }
 }
 
-/// A trained model that takes numbers as they are in the data: nodes before its float inputs do what training has done to them. Their
-/// constants are noted as such, or a further training would train them.
+/// A trained model that takes numbers as they are in the data: nodes before its float inputs do what training
+/// has done to them. Their constants are noted as such, or a further training would train them.
 ///
 /// # Errors
 /// E301 to E308 if the model is none.

@@ -7,9 +7,10 @@ use std::{
     path::Path,
 };
 
-/// Writes a file under another name, brings it to disk and renames it: nobody reads half of it, and where that fails what
-/// stood there is as it was. One that `replaces` another keeps its permissions. Of a link to a file, that file is replaced. What cannot be
-/// replaced, a device, a pipe, or a file whose folder takes no other, is written into.
+/// Writes a file under another name, brings it to disk and renames it: nobody reads half of it, and where
+/// that fails what stood there is as it was. One that `replaces` another keeps its permissions. Of a link to
+/// a file, that file is replaced. What cannot be replaced, a device, a pipe, or a file whose folder takes no
+/// other, is written into.
 ///
 /// # Errors
 /// What the system says; `AlreadyExists` where something is there and it must not be replaced.

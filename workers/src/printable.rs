@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// A text without what a terminal would obey, and without what would show it in another order or not at all; its lines stay.
+/// A text without what a terminal would obey, and without what would show it in another order or not at all;
+/// its lines stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
     match text.contains(obeyed) {

@@ -45,7 +45,8 @@ const WAITS: Function<(), u64> = Function::new("waits");
 const LOOKS: Function<(), u64> = Function::new("looks");
 const LOSES: Function<(), u64> = Function::new("loses");
 
-/// How many of `stubborn` and `looks` have begun: what is leased and has not begun is dropped when its job is canceled.
+/// How many of `stubborn` and `looks` have begun: what is leased and has not begun is dropped when its job is
+/// canceled.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 /// Set by a test that lets `stubborn` return.
 static LET_GO: AtomicBool = AtomicBool::new(false);

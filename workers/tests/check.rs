@@ -412,8 +412,8 @@ fn a_loss_that_is_another_one_in_float32_is_told() {
     }
 }
 
-/// A student that learns what a teacher says, which PyTorch has detached, one number for each sample or for the batch; the loss
-/// is an output once more, detached.
+/// A student that learns what a teacher says, which PyTorch has detached, one number for each sample or for
+/// the batch; the loss is an output once more, detached.
 fn student(of_batch: bool) -> ModelProto {
     let mut graph = GraphBuilder::new("student");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);

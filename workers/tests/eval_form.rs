@@ -1,5 +1,5 @@
-//! Models that PyTorch exported as they evaluate have lost what only training needs, and that is said before they train.
-//! What its exporters have made one is apart again, or said.
+//! Models that PyTorch exported as they evaluate have lost what only training needs, and that is said before
+//! they train. What its exporters have made one is apart again, or said.
 //!
 //! `tests/eval_form/make_eval_form.py` wrote the files, by both exporters.
 

@@ -1,6 +1,6 @@
-//! docs/job-file.md lists every field of a job file, with what stands there if it is left out, and an example.
-//! `SYNCLINE_WRITE_DOCS=1` writes it anew. That no field is missing is asked of the reader itself: it answers a field that
-//! it does not know with those that it does.
+//! docs/job-file.md lists every field of a job file, with what stands there if it is left out, and an
+//! example. `SYNCLINE_WRITE_DOCS=1` writes it anew. That no field is missing is asked of the reader itself:
+//! it answers a field that it does not know with those that it does.
 
 use std::{fmt::Write as _, fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Models as tools write them, checked, opened and trained; general tasks through a real engine; and the page of the job
-//! file. One program, so that all tests run beside each other and it is linked once.
+//! Models as tools write them, checked, opened and trained; general tasks through a real engine; and the page
+//! of the job file. One program, so that all tests run beside each other and it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

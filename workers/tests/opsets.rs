@@ -1,5 +1,5 @@
-//! Operators in every version of the operator set that exporters write, 13 to 23: the same gradient, whether a setting is
-//! an attribute or an input, and whatever the version added.
+//! Operators in every version of the operator set that exporters write, 13 to 23: the same gradient, whether
+//! a setting is an attribute or an input, and whatever the version added.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;

@@ -1,7 +1,7 @@
 //! Models as other tools write them: scikit-learn, Keras, PyTorch's exporters, onnxscript.
 //!
-//! `tests/producers/make_producers.py` wrote the files. Gradients are compared with differences of the loss in float64,
-//! and the loss with the model's own probabilities.
+//! `tests/producers/make_producers.py` wrote the files. Gradients are compared with differences of the loss
+//! in float64, and the loss with the model's own probabilities.
 
 use std::collections::HashMap;
 use std::fs;
@@ -130,7 +130,8 @@ fn a_map_of_probabilities_does_not_leave_the_training_graph() {
     assert_eq!((graph.classes, graph.loss_at.as_deref()), (Some(3), Some("add_result1")));
 }
 
-/// Keras with PyTorch as its backend: only the mean that its normalization remembers, which is subtracted, stays.
+/// Keras with PyTorch as its backend: only the mean that its normalization remembers, which is subtracted,
+/// stays.
 #[test]
 fn biases_train_also_in_a_file_that_names_nothing() {
     let model = parse_forward(&file("keras_torch")).unwrap();

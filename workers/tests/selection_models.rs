@@ -1,6 +1,8 @@
-//! Which constants of models that PyTorch exported are trained: parameters with `requires_grad`, and nothing else.
+//! Which constants of models that PyTorch exported are trained: parameters with `requires_grad`, and nothing
+//! else.
 //!
-//! `autodiff/tests/selection/make_selection.py` wrote the files, by both exporters, and lists of what PyTorch would train.
+//! `autodiff/tests/selection/make_selection.py` wrote the files, by both exporters, and lists of what PyTorch
+//! would train.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

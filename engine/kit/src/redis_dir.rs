@@ -16,7 +16,8 @@ const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
 /// More than a server says before it listens.
 const STARTING_BYTES: u64 = 1 << 20;
 
-/// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to others.
+/// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to
+/// others.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o700))
@@ -41,8 +42,8 @@ pub(crate) fn log_path(dir: &Path) -> PathBuf {
     dir.join("redis.log")
 }
 
-/// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the server's
-/// end that lets a successor in, even when the starter was killed before.
+/// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the
+/// server's end that lets a successor in, even when the starter was killed before.
 pub(crate) fn lock(dir: &Path) -> Result<File, KitError> {
     let path = dir.join("redis.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -61,8 +62,8 @@ pub(crate) fn lock(dir: &Path) -> Result<File, KitError> {
     }
 }
 
-/// Whether the server that logs since `start` has its port, and nobody else can have it. Every server that we take says so before it
-/// reads its data, which may last.
+/// Whether the server that logs since `start` has its port, and nobody else can have it. Every server that we
+/// take says so before it reads its data, which may last.
 pub(crate) fn has_port(log: &Path, start: u64) -> bool {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

@@ -1,12 +1,12 @@
 //! A Redis-compatible server of our own on a loopback port: started, watched until it answers, stopped.
 //!
-//! Everybody on this machine can reach the port, so the server wants a password. It lies in a file in the server's
-//! folder, which only its owner may enter, and reaches the server in a configuration file beside it: never in an
-//! argument, which everybody can read.
+//! Everybody on this machine can reach the port, so the server wants a password. It lies in a file in the
+//! server's folder, which only its owner may enter, and reaches the server in a configuration file beside it:
+//! never in an argument, which everybody can read.
 //!
-//! Everybody on this machine can also take the port before the server does, or once it has ended, and hear what we and its callers
-//! send there. So each start has a password of its own, which nobody is told and which is sent nowhere before the server's own log
-//! says that it has the port.
+//! Everybody on this machine can also take the port before the server does, or once it has ended, and hear
+//! what we and its callers send there. So each start has a password of its own, which nobody is told and
+//! which is sent nowhere before the server's own log says that it has the port.
 
 use crate::password::Password;
 use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path};
@@ -41,8 +41,8 @@ const PORTS: usize = 8;
 /// How to run a [`RedisServer`].
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// Where it keeps its data, `redis.log` and its password; created if absent, for nobody but us. One server at a
-    /// time.
+    /// Where it keeps its data, `redis.log` and its password; created if absent, for nobody but us. One
+    /// server at a time.
     pub dir: PathBuf,
     /// The port on 127.0.0.1; `None`: a free one.
     pub port: Option<u16>,
@@ -150,12 +150,14 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The file with the password, mode 0600. The next start writes another one, once nobody else can have its port.
+    /// The file with the password, mode 0600. The next start writes another one, once nobody else can have
+    /// its port.
     pub fn password_file(&self) -> PathBuf {
         password_path(&self.dir)
     }
 
-    /// How a person calls `redis-cli` for this server: a command for a shell, to be followed by what is asked.
+    /// How a person calls `redis-cli` for this server: a command for a shell, to be followed by what is
+    /// asked.
     pub fn redis_cli(&self) -> String {
         redis_cli(&self.password_file(), self.port)
     }
@@ -205,8 +207,8 @@ impl Drop for RedisServer {
     }
 }
 
-/// How a person calls `redis-cli` for a server on a port of this machine whose password lies in a file: a command for a
-/// shell, which hands it over in the environment because everybody can read arguments.
+/// How a person calls `redis-cli` for a server on a port of this machine whose password lies in a file: a
+/// command for a shell, which hands it over in the environment because everybody can read arguments.
 pub fn redis_cli(password_file: &Path, port: u16) -> String {
     let file = password_file.display().to_string().replace('\'', r"'\''");
     format!("REDISCLI_AUTH=$(cat '{file}') redis-cli -p {port}")
@@ -267,8 +269,8 @@ fn ping(port: u16, password: &Password) -> io::Result<Answer> {
 
 /// Runs `command` from a thread that lives until the returned sender is dropped.
 ///
-/// Linux ties the child to the *thread* that started it: from a thread of a pool, which ends when idle, the server
-/// would be stopped in the middle of its work.
+/// Linux ties the child to the *thread* that started it: from a thread of a pool, which ends when idle, the
+/// server would be stopped in the middle of its work.
 fn spawn_from_own_thread(mut command: Command) -> io::Result<(Child, mpsc::Sender<()>)> {
     let (child_out, child_in) = mpsc::channel();
     let (alive, until_dropped) = mpsc::channel();

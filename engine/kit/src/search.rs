@@ -75,7 +75,8 @@ pub struct Search {
     pub library_dirs: Vec<PathBuf>,
 }
 
-/// `libonnxruntime.so` of version 1.24 or newer. `say` hears, one line each, what takes time or is passed over.
+/// `libonnxruntime.so` of version 1.24 or newer. `say` hears, one line each, what takes time or is passed
+/// over.
 ///
 /// Blocks: it may run Python, and fetch 24 MB. Takes 0.1 s when the part is in the cache.
 pub fn onnxruntime(say: &dyn Fn(&str)) -> Result<Found, KitError> {
@@ -89,7 +90,8 @@ pub fn redis_server(say: &dyn Fn(&str)) -> Result<Found, KitError> {
     Search::from_env().redis_server(say)
 }
 
-/// Where this user's processes keep what can be made anew: `SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline` or `~/.cache/syncline`.
+/// Where this user's processes keep what can be made anew: `SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline`
+/// or `~/.cache/syncline`.
 pub fn cache_dir() -> Option<PathBuf> {
     // The XDG standard: a relative path in this variable is to be ignored.
     let xdg = || Some(path_in("XDG_CACHE_HOME").filter(|cache| cache.is_absolute())?.join("syncline"));
@@ -181,8 +183,8 @@ impl Search {
         Ok(Found { path, origin })
     }
 
-    /// The library of the package `onnxruntime` that the first Python on the path would import, if it is new enough
-    /// and `suits`.
+    /// The library of the package `onnxruntime` that the first Python on the path would import, if it is new
+    /// enough and `suits`.
     fn python_onnxruntime(&self, say: &dyn Fn(&str), suits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
         let package = self.python_package("onnxruntime").into_iter().next()?;
         let passed_over =
@@ -224,7 +226,8 @@ fn absolute(path: &Path) -> Result<PathBuf, KitError> {
     std::path::absolute(path).map_err(KitError::io("resolve", path))
 }
 
-/// As `ort` reads the variable: a path, if need be beside the running program, or a name for the dynamic loader.
+/// As `ort` reads the variable: a path, if need be beside the running program, or a name for the dynamic
+/// loader.
 fn named_library(named: &Path) -> Result<PathBuf, KitError> {
     let beside_program = || Some(env::current_exe().ok()?.parent()?.join(named));
     let here = absolute(named)?;

@@ -26,7 +26,8 @@ fn start_in(dir: &Path) -> RedisServer {
     RedisServer::start(&server_program(), RedisOptions::new(dir)).unwrap()
 }
 
-/// Sends one inline command with the password of the address; the first line of the answer, of a bulk answer the second.
+/// Sends one inline command with the password of the address; the first line of the answer, of a bulk answer
+/// the second.
 fn call(url: &str, command: &str) -> std::io::Result<String> {
     let (password, address) = url.strip_prefix("redis://:").and_then(|u| u.split_once('@')).unwrap();
     let mut stream = TcpStream::connect(address.trim_end_matches('/'))?;

@@ -2,7 +2,8 @@
 
 use std::{fmt, iter, net::SocketAddr, str::FromStr};
 
-/// Addresses of the engines of one cluster, of which one leads: at least one, each HOST:PORT. As text with commas between.
+/// Addresses of the engines of one cluster, of which one leads: at least one, each HOST:PORT. As text with
+/// commas between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineAddresses {
     first: String,

@@ -25,11 +25,13 @@ pub type JobFields = BTreeMap<String, String>;
 pub struct ListedJobs {
     /// Newest last.
     pub jobs: Vec<JobFields>,
-    /// Jobs that are over and that were not asked for, and the oldest of all where an answer cannot hold so many.
+    /// Jobs that are over and that were not asked for, and the oldest of all where an answer cannot hold so
+    /// many.
     pub left_out: u32,
 }
 
-/// One live worker as Redis shows it: `id`, such as `w3`, and the fields of its hash, see docs/redis-schema.md.
+/// One live worker as Redis shows it: `id`, such as `w3`, and the fields of its hash, see
+/// docs/redis-schema.md.
 pub type WorkerFields = BTreeMap<String, String>;
 
 /// One job with its workers, as Redis shows them.
@@ -46,27 +48,32 @@ pub struct JobRecord {
 /// A complete checkpoint of a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointParts {
-    /// What a training that goes on from it has to know, but for the optimizer's steps, which are in the parts.
+    /// What a training that goes on from it has to know, but for the optimizer's steps, which are in the
+    /// parts.
     pub resume: ResumeSpec,
     /// Digests of the blobs with the parts of the shards, in order.
     pub parts: Vec<String>,
 }
 
-/// Calls of clients. Where a [`JobRef`] names the submission that made the job, another one of its name is refused (E650).
+/// Calls of clients. Where a [`JobRef`] names the submission that made the job, another one of its name is
+/// refused (E650).
 #[tarpc::service]
 pub trait ClientService {
     /// Addresses of the parameter shards, where blobs are uploaded.
     async fn shards() -> Result<Vec<String>, EngineFault>;
-    /// Acknowledged means committed in Redis. `nonce` is drawn by the caller. Gives the nonce of the job: another one if the
-    /// same spec was submitted before, which is then that job, whether the shards are there or not. With `replace` a job of the
-    /// same name that is over makes room, also one of the same spec, unless it has that nonce. So the call may be repeated.
+    /// Acknowledged means committed in Redis. `nonce` is drawn by the caller. Gives the nonce of the job:
+    /// another one if the same spec was submitted before, which is then that job, whether the shards are
+    /// there or not. With `replace` a job of the same name that is over makes room, also one of the same
+    /// spec, unless it has that nonce. So the call may be repeated.
     async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault>;
-    /// Nonce of the job with which [`ClientService::submit`] would answer, because it is there already; `None`: it would be a new one, or is
-    /// refused. Needs no shard.
+    /// Nonce of the job with which [`ClientService::submit`] would answer, because it is there already;
+    /// `None`: it would be a new one, or is refused. Needs no shard.
     async fn submitted_before(spec: JobSpec, replace: bool) -> Result<Option<u32>, EngineFault>;
-    /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`] otherwise.
+    /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`]
+    /// otherwise.
     async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<GraphReceipt, EngineFault>;
-    /// A further part of a graph that was not complete; `first` is the index of its first task. May be repeated.
+    /// A further part of a graph that was not complete; `first` is the index of its first task. May be
+    /// repeated.
     async fn extend_graph(
         job: JobId,
         nonce: u32,
@@ -77,7 +84,8 @@ pub trait ClientService {
     async fn start_graph(job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault>;
     /// Forgets a graph of which a part was sent with this nonce, unless it has begun or is gone.
     async fn abandon_graph(job: JobId, nonce: u32) -> Result<(), EngineFault>;
-    /// Gives out no further general tasks of a job, or goes on with it. What workers have already goes on. May be repeated.
+    /// Gives out no further general tasks of a job, or goes on with it. What workers have already goes on.
+    /// May be repeated.
     async fn pause(job: JobId, paused: bool) -> Result<(), EngineFault>;
     /// Waits up to `wait_ms` for a job's end; says whether it is over.
     async fn wait_job(job: JobRef, wait_ms: u64) -> Result<bool, EngineFault>;
@@ -91,17 +99,18 @@ pub trait ClientService {
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
-    /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
-    /// remove them.
+    /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so
+    /// long. Told to, they remove them.
     async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
     /// Has a checkpoint made of what a training has learned so far; its number. E638 if none can be made.
     async fn take_checkpoint(job: JobId) -> Result<u64, EngineFault>;
     /// Whether that one is complete, or a later one; E638 if it does not come.
     async fn has_checkpoint(job: JobId, number: u64) -> Result<bool, EngineFault>;
-    /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
-    /// a while, from where the caller fetches it.
+    /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part
+    /// as a blob for a while, from where the caller fetches it.
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;
-    /// Every job that goes on, and the newest `most_over` of those that are over, without it all; newest last.
+    /// Every job that goes on, and the newest `most_over` of those that are over, without it all; newest
+    /// last.
     async fn jobs(most_over: Option<u32>) -> Result<ListedJobs, EngineFault>;
     /// A job with its workers, as of the last commit, and what stands in the way of every job now.
     async fn job(job: JobRef) -> Result<JobRecord, EngineFault>;
@@ -113,8 +122,8 @@ pub trait ClientService {
         stream: JobStream,
         after: Option<StreamCursor>,
     ) -> Result<Vec<StreamEntry>, EngineFault>;
-    /// Ends a job. General tasks that run are told to stop, and given up after `grace_ms`; the job is over then, or when
-    /// the last of them has ended.
+    /// Ends a job. General tasks that run are told to stop, and given up after `grace_ms`; the job is over
+    /// then, or when the last of them has ended.
     async fn cancel(job: JobRef, reason: String, grace_ms: u64) -> Result<(), EngineFault>;
     /// Ends one general task, which fails. If it runs it is told to stop, and given up after `grace_ms`.
     async fn cancel_task(
@@ -130,8 +139,9 @@ pub trait ClientService {
     /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
     async fn explain_kept(job: JobId) -> Result<KeptExplanations, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
-    /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`, `shard_problem`, `standby_problem`,
-    /// `disk_problem`, `workers` and `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
+    /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`,
+    /// `shard_problem`, `standby_problem`, `disk_problem`, `workers` and `worker_pids`; else `idle`, why
+    /// it is not, and `leader`, the address of the one that is.
     async fn describe_engine() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.
     async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;

@@ -1,8 +1,8 @@
 //! postcard as the codec of tarpc's frames, with a check behind each.
 //!
-//! TCP's own sum of sixteen bits lets one damaged segment of some ten thousand pass, and postcard reads most damaged messages
-//! as other ones: an order for barrier 166 would be one for barrier 230. A message that fails the check ends the connection,
-//! and the caller asks again over another one.
+//! TCP's own sum of sixteen bits lets one damaged segment of some ten thousand pass, and postcard reads most
+//! damaged messages as other ones: an order for barrier 166 would be one for barrier 230. A message that
+//! fails the check ends the connection, and the caller asks again over another one.
 
 use std::{io, marker::PhantomData, pin::Pin};
 
@@ -52,8 +52,8 @@ fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message was changed on its way")
 }
 
-/// Thirty-two bits of a multiplicative hash, eight bytes at a time: about 5 GB/s. A message with other bytes has the same
-/// ones once in four billion times.
+/// Thirty-two bits of a multiplicative hash, eight bytes at a time: about 5 GB/s. A message with other bytes
+/// has the same ones once in four billion times.
 fn check(message: &[u8]) -> [u8; 4] {
     let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let (words, rest) = message.as_chunks();

@@ -43,8 +43,8 @@ const VANISHED_TIMEOUT: Duration = Duration::from_secs(25);
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// Connections one listener serves at the same time. Those that have not greeted are bounded by [`Greeters`].
 const MAX_CONNECTIONS: usize = 65_536;
-/// Calls that one connection has open at the same time. Whoever calls keeps to it and lets further calls wait; one that does not is
-/// refused what goes far beyond that.
+/// Calls that one connection has open at the same time. Whoever calls keeps to it and lets further calls
+/// wait; one that does not is refused what goes far beyond that.
 pub(super) const MAX_OPEN_CALLS: usize = 1_000;
 
 /// A connection that carries `In` to us and `Out` to the peer.
@@ -54,8 +54,9 @@ type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
 pub type ServerChannel<Req, Resp> = MaxRequests<BaseChannel<Req, Resp, ServerTransport<Req, Resp>>>;
 type ServerTransport<Req, Resp> = Transport<ClientMessage<Req>, Response<Resp>>;
 
-/// Small messages leave at once, and a peer that vanished is noticed within half a minute: by probes, and where something was sent to it,
-/// of which the system sends none then, by what it does not acknowledge, or take.
+/// Small messages leave at once, and a peer that vanished is noticed within half a minute: by probes, and
+/// where something was sent to it, of which the system sends none then, by what it does not acknowledge, or
+/// take.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let probes = TcpKeepalive::new()
@@ -78,7 +79,8 @@ pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
     open(address, role, None, token).await
 }
 
-/// Connects to a process of one shard, to give it orders, and greets; E613 if another shard has the address by now.
+/// Connects to a process of one shard, to give it orders, and greets; E613 if another shard has the address
+/// by now.
 pub async fn connect_to_shard<Req: Serialize, Resp: DeserializeOwned>(
     address: &str,
     shard: ShardPosition,
@@ -106,8 +108,8 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
     Ok(tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default()))
 }
 
-/// Connects to whichever of these answers first. The next one is tried when one has failed, or has not answered for a moment: a name may
-/// stand for an address that swallows whatever is sent to it.
+/// Connects to whichever of these answers first. The next one is tried when one has failed, or has not
+/// answered for a moment: a name may stand for an address that swallows whatever is sent to it.
 async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let (mut untried, mut attempts) = (addresses.iter(), FuturesUnordered::new());
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
@@ -124,8 +126,9 @@ async fn connect_first(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     }
 }
 
-/// Who connects to a port of this machine on which nobody listens may be given that very port to connect from, and is its own peer then: the
-/// system takes it for a connection that both ends open at once. It would keep the port from whoever is about to listen there.
+/// Who connects to a port of this machine on which nobody listens may be given that very port to connect
+/// from, and is its own peer then: the system takes it for a connection that both ends open at once. It would
+/// keep the port from whoever is about to listen there.
 ///
 /// # Errors
 /// As of a port on which nobody listens.
@@ -139,8 +142,8 @@ pub fn refuse_ourselves<'a>(connected: impl Into<SockRef<'a>>) -> io::Result<()>
     Err(io::ErrorKind::ConnectionRefused.into())
 }
 
-/// What an address stands for. A name is looked up on a thread of its own: Tokio, which has threads for that, panics where the system gives it
-/// none.
+/// What an address stands for. A name is looked up on a thread of its own: Tokio, which has threads for that,
+/// panics where the system gives it none.
 async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(known) = address.parse() {
         return Ok(vec![known]);
@@ -171,7 +174,8 @@ pub async fn answer_calls(calls: impl Stream<Item = impl Future<Output = ()> + S
     }
 }
 
-/// Accepts connections until the task is aborted, and passes each to `serve` after its greeting. All end with it.
+/// Accepts connections until the task is aborted, and passes each to `serve` after its greeting. All end with
+/// it.
 pub async fn accept<F>(
     listener: TcpListener,
     token: Token,
@@ -183,7 +187,8 @@ pub async fn accept<F>(
     accept_noting(listener, token, served, serve, || ()).await;
 }
 
-/// The same, telling `of_foreign_shard` of every shard that calls and speaks another version. Whoever says so has proved nothing.
+/// The same, telling `of_foreign_shard` of every shard that calls and speaks another version. Whoever says so
+/// has proved nothing.
 pub async fn accept_noting<F>(
     listener: TcpListener,
     token: Token,

@@ -19,7 +19,8 @@ use super::{EngineAddresses, hello::HelloError, leader_hint::LeaderHint};
 /// So long one engine is waited for alone, before the next is greeted beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// So long those are waited for that were slower than one that does not lead: long enough for a leader, and no longer, where one of them is gone.
+/// So long those are waited for that were slower than one that does not lead: long enough for a leader, and
+/// no longer, where one of them is gone.
 const OUTRUN_HEAD_START: Duration = Duration::from_secs(1);
 
 type Opening<C> = Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>>;
@@ -30,8 +31,9 @@ struct Attempt<C> {
     opening: Opening<C>,
 }
 
-/// Greets engines in rotation, the next beside one that keeps it waiting, and takes whoever answers first. If that one turns
-/// out not to lead, those that were slower are waited for: a standby must not win over a leader that is slow.
+/// Greets engines in rotation, the next beside one that keeps it waiting, and takes whoever answers first. If
+/// that one turns out not to lead, those that were slower are waited for: a standby must not win over a
+/// leader that is slow.
 pub(super) struct Dialer<C> {
     addresses: EngineAddresses,
     hint: LeaderHint,
@@ -69,7 +71,8 @@ impl<C> Dialer<C> {
         &self.hint
     }
 
-    /// Whether the last connection was tried with every engine, and none let us in: to ask again at once is of no use.
+    /// Whether the last connection was tried with every engine, and none let us in: to ask again at once is
+    /// of no use.
     pub(super) fn all_failed(&self) -> bool {
         self.all_failed.load(Ordering::Relaxed)
     }
@@ -79,7 +82,8 @@ impl<C> Dialer<C> {
         self.lock().clear();
     }
 
-    /// Connection `number`: to whom the last one has named as the leader, else to who was outrun, else in rotation.
+    /// Connection `number`: to whom the last one has named as the leader, else to who was outrun, else in
+    /// rotation.
     pub(super) async fn dial(&self, number: usize) -> Result<C, HelloError> {
         self.all_failed.store(false, Ordering::Relaxed);
         let outrun = std::mem::take(&mut *self.lock());
@@ -100,8 +104,8 @@ impl<C> Dialer<C> {
         opened
     }
 
-    /// The one that was named as the leader, whom maybe we wait for already. Nobody else is asked beside it: it was just said
-    /// that nobody else leads.
+    /// The one that was named as the leader, whom maybe we wait for already. Nobody else is asked beside it:
+    /// it was just said that nobody else leads.
     async fn follow(&self, leader: String, outrun: Vec<Attempt<C>>) -> Result<C, HelloError> {
         self.hint.called(&leader);
         let begun = outrun.into_iter().find(|attempt| attempt.address == leader);
@@ -109,8 +113,9 @@ impl<C> Dialer<C> {
         attempt.opening.await.map_err(|error| not_the_leader(&leader, error))
     }
 
-    /// Whoever is connected first. `running` have begun; of the others the first begins when nobody has answered after `head_start`,
-    /// the next whenever nobody has for a while, and each at once where nobody is left who might. Fails once all have: as one that is there and unwilling, if any was.
+    /// Whoever is connected first. `running` have begun; of the others the first begins when nobody has
+    /// answered after `head_start`, the next whenever nobody has for a while, and each at once where
+    /// nobody is left who might. Fails once all have: as one that is there and unwilling, if any was.
     async fn race(
         &self,
         mut running: Vec<Attempt<C>>,
@@ -156,7 +161,8 @@ impl<C> Dialer<C> {
     }
 }
 
-/// Whoever is at an address that nobody has named to us and does not let us in says nothing about our settings.
+/// Whoever is at an address that nobody has named to us and does not let us in says nothing about our
+/// settings.
 fn not_the_leader(address: &str, error: HelloError) -> HelloError {
     match error {
         // It is one of Syncline, and waiting does not make it another.

@@ -16,9 +16,10 @@ use super::{
     Transport, connect, dialer::Dialer, hello::Role,
 };
 
-/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called, and one
-/// that does not greet at once is not waited for alone. Where one that stands by says who leads, that one is next, whether it
-/// was named or not. Each call asks one engine once; the caller pauses between two tries. Cheap to clone.
+/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next
+/// is called, and one that does not greet at once is not waited for alone. Where one that stands by says who
+/// leads, that one is next, whether it was named or not. Each call asks one engine once; the caller pauses
+/// between two tries. Cheap to clone.
 pub struct EngineLink<C> {
     dialer: Arc<Dialer<C>>,
     link: Reconnecting<C>,
@@ -53,7 +54,8 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
         Self::limited(None, addresses, role, token, open)
     }
 
-    /// A link for which no engine is waited for longer than `limit`, neither for its greeting nor for an answer.
+    /// A link for which no engine is waited for longer than `limit`, neither for its greeting nor for an
+    /// answer.
     pub fn limited<Req, Resp>(
         limit: Option<Duration>,
         addresses: EngineAddresses,
@@ -85,8 +87,8 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
         Self { dialer, link, left: Arc::default(), limit }
     }
 
-    /// The engine that has just answered may lead no longer: where others are known, the next call goes to another, at most
-    /// every two seconds.
+    /// The engine that has just answered may lead no longer: where others are known, the next call goes to
+    /// another, at most every two seconds.
     pub async fn try_another(&self) {
         if self.addresses().count() < 2 || !self.may_leave() {
             return;
@@ -118,7 +120,8 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
         self.dialer.addresses()
     }
 
-    /// Whether a call whose answer did not come is worth another try: at another engine, or where this one closed the connection.
+    /// Whether a call whose answer did not come is worth another try: at another engine, or where this one
+    /// closed the connection.
     pub fn may_try_again(&self, lost: &RpcError) -> bool {
         self.limit.is_some() && (self.addresses().count() > 1 || !matches!(lost, RpcError::DeadlineExceeded))
     }
@@ -131,8 +134,9 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
         self.call_judged(call, |_| None).await
     }
 
-    /// Makes a call that an engine answers that stands by, too: `stands_by` says so of the answer, with the address of who
-    /// leads, which may be empty. Where others are known, the next call goes to one of them.
+    /// Makes a call that an engine answers that stands by, too: `stands_by` says so of the answer, with the
+    /// address of who leads, which may be empty. Where others are known, the next call goes to one of
+    /// them.
     pub async fn call_judged<T, F>(
         &self,
         call: impl FnOnce(C) -> F,

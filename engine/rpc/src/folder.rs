@@ -1,4 +1,5 @@
-//! Folders that only their owner may enter: what a cluster keeps is nobody else's business on a shared machine.
+//! Folders that only their owner may enter: what a cluster keeps is nobody else's business on a shared
+//! machine.
 
 use std::{
     fs::{self, DirBuilder, Metadata, Permissions},
@@ -36,15 +37,16 @@ impl NotOurs {
     }
 }
 
-/// Makes the folder, and those above it that are missing, with mode 0700. One that is there stays as it is: it may have
-/// been named by the user and belong to others as well.
+/// Makes the folder, and those above it that are missing, with mode 0700. One that is there stays as it is:
+/// it may have been named by the user and belong to others as well.
 pub fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
-/// Makes a folder for a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody else may have the
-/// right to write there: a folder that stands where everybody may make one, such as /tmp, may have been made for us to use. An empty
-/// one of ours, which many a umask lets the group write into, is closed.
+/// Makes a folder for a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody
+/// else may have the right to write there: a folder that stands where everybody may make one, such as /tmp,
+/// may have been made for us to use. An empty one of ours, which many a umask lets the group write into, is
+/// closed.
 pub fn make_ours(path: &Path) -> io::Result<()> {
     make(path)?;
     let there = fs::metadata(path)?;
@@ -93,7 +95,8 @@ fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Makes a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to others.
+/// Makes a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to
+/// others.
 pub fn make_or_close(path: &Path) -> io::Result<()> {
     make(path)?;
     match others_may_enter(path) {
@@ -113,7 +116,8 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     Some(disk.f_bavail * disk.f_frsize)
 }
 
-/// How many files and folders may still be made there; `None`: the system does not tell, or its file system does not count them.
+/// How many files and folders may still be made there; `None`: the system does not tell, or its file system
+/// does not count them.
 pub fn free_inodes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     (disk.f_files > 0).then_some(disk.f_favail)

@@ -1,5 +1,5 @@
-//! The callers of one listener whose greeting is still to come: so few at a time that strangers who say nothing cannot use up
-//! the file descriptors of everybody else.
+//! The callers of one listener whose greeting is still to come: so few at a time that strangers who say
+//! nothing cannot use up the file descriptors of everybody else.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Callers of one listener that may greet at the same time: a thousand workers that come back at once do not drive each other out.
+/// Callers of one listener that may greet at the same time: a thousand workers that come back at once do not
+/// drive each other out.
 pub const MAX_GREETING: usize = 1024;
 
 /// All callers that have not greeted.
@@ -31,8 +32,8 @@ pub(super) struct Place {
 }
 
 impl Greeters {
-    /// A place for one more caller. Where all are taken, the oldest greeting ends: whoever would wait for a place here would keep all
-    /// from being accepted who come later.
+    /// A place for one more caller. Where all are taken, the oldest greeting ends: whoever would wait for a
+    /// place here would keep all from being accepted who come later.
     pub(super) fn enter(self: &Arc<Self>) -> Place {
         let (oust, driven_out) = oneshot::channel();
         let mut waiting = self.waiting();

@@ -6,11 +6,12 @@ use futures::FutureExt;
 use tarpc::{ServerError, context::Context, server::Serve};
 use tracing::error;
 
-/// Kind of the error with which a call at which the service panicked is answered; tarpc itself has other ones.
+/// Kind of the error with which a call at which the service panicked is answered; tarpc itself has other
+/// ones.
 pub(super) const PANICKED: io::ErrorKind = io::ErrorKind::Other;
 
-/// Answers a call at which `service` panics with the words of the panic; other calls go on. What the call has half done stays:
-/// nothing may be shared between calls but what is whole at every await.
+/// Answers a call at which `service` panics with the words of the panic; other calls go on. What the call has
+/// half done stays: nothing may be shared between calls but what is whole at every await.
 #[derive(Clone)]
 pub struct Guarded<S>(pub S);
 

@@ -1,4 +1,5 @@
-//! The frames of a greeting, and what proves that both ends hold the same token: pure, for streams of any kind.
+//! The frames of a greeting, and what proves that both ends hold the same token: pure, for streams of any
+//! kind.
 //!
 //! ```text
 //! caller   "SYNC" | version u16 le | role u8    | 0 | nonce [32]
@@ -7,9 +8,11 @@
 //! listener "SYNC" | version u16 le | verdict u8 | 0
 //! ```
 //!
-//! A proof is a hash keyed with the token, over who makes it, the role, the version, both nonces, and the caller's over the shard that it
-//! means: an address may be another shard's by now. The token itself never travels, so that a stranger who took somebody's address learns nothing from those who call there. The listener proves first.
-//! The frames up to the first verdict have the layout of all releases, which tell each other their versions by them.
+//! A proof is a hash keyed with the token, over who makes it, the role, the version, both nonces, and the
+//! caller's over the shard that it means: an address may be another shard's by now. The token itself never
+//! travels, so that a stranger who took somebody's address learns nothing from those who call there. The
+//! listener proves first. The frames up to the first verdict have the layout of all releases, which tell each
+//! other their versions by them.
 
 use rand::Rng;
 
@@ -34,7 +37,8 @@ const BAD_TOKEN: u8 = 2;
 const BAD_ROLE: u8 = 3;
 const BAD_SHARD: u8 = 4;
 
-/// What a caller sends in place of a proof to a listener that does not know the token. It is told as if the caller did not.
+/// What a caller sends in place of a proof to a listener that does not know the token. It is told as if the
+/// caller did not.
 pub(super) const NO_PROOF: [u8; RESPONSE_BYTES] = [0; RESPONSE_BYTES];
 
 /// Who makes a proof: neither end can answer with what the other one sent.
@@ -157,7 +161,8 @@ impl<'a> Listener<'a> {
         frame(OK, &[&self.0.listener_nonce, self.0.proof(Prover::Listener).as_bytes()])
     }
 
-    /// Which role is welcome. What is served is no stranger's business: the token comes first. `here`: the shard whose process this is.
+    /// Which role is welcome. What is served is no stranger's business: the token comes first. `here`: the
+    /// shard whose process this is.
     pub(super) fn admit(
         &self,
         response: [u8; RESPONSE_BYTES],

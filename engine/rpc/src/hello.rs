@@ -1,4 +1,5 @@
-//! The first bytes on every connection: who calls, in which protocol version, and that both ends hold the same token.
+//! The first bytes on every connection: who calls, in which protocol version, and that both ends hold the
+//! same token.
 //!
 //! Two frames of fixed size each way, before anything of variable length is read; see `handshake`.
 
@@ -46,8 +47,8 @@ pub enum HelloError {
         /// Version of the other end.
         theirs: u16,
     },
-    /// The caller's token is not the one of the listener, whichever of them it is that does not know the cluster's. Both ends
-    /// are told.
+    /// The caller's token is not the one of the listener, whichever of them it is that does not know the
+    /// cluster's. Both ends are told.
     #[error("[E123] the token was refused; use the token file that `syncline up` printed")]
     Token,
     /// The listener does not serve this [`Role`], given as its number. Both ends are told.
@@ -144,7 +145,8 @@ pub async fn greet(
     caller.read_answer(verdict)
 }
 
-/// Answers a caller, on a tokio stream. Bound its time. `is_foreign` is told of who called as what if it speaks another version.
+/// Answers a caller, on a tokio stream. Bound its time. `is_foreign` is told of who called as what if it
+/// speaks another version.
 pub async fn receive(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     token: &Token,
@@ -171,7 +173,8 @@ pub async fn receive(
     outcome
 }
 
-/// Greets as the caller, on a blocking stream (the tensor path); `shard`: which shard's process it must be. Set a read timeout first.
+/// Greets as the caller, on a blocking stream (the tensor path); `shard`: which shard's process it must be.
+/// Set a read timeout first.
 pub fn greet_blocking(
     stream: &mut (impl Read + Write),
     role: Role,

@@ -1,6 +1,7 @@
 //! Files that a person names: only files are opened, and no more of them is read than makes sense.
 //!
-//! A folder cannot be read, a pipe may never give anything, a device may never end: each is refused at once, by name.
+//! A folder cannot be read, a pipe may never give anything, a device may never end: each is refused at once,
+//! by name.
 
 use std::{
     fs::{self, File, FileType},
@@ -25,7 +26,8 @@ fn open_at_once(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Refuses a name at which something else than a file stands: a device or a pipe must not make way for a file.
+/// Refuses a name at which something else than a file stands: a device or a pipe must not make way for a
+/// file.
 pub fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) => check_kind(there.file_type()),

@@ -43,8 +43,9 @@ impl LeaderHint {
     }
 }
 
-/// Whether an address can be called that the engine at `called` has named. An engine that listens everywhere does not know how
-/// it is reached, and what is local for that engine is local for us only if we have called it so: our token goes to nobody else.
+/// Whether an address can be called that the engine at `called` has named. An engine that listens everywhere
+/// does not know how it is reached, and what is local for that engine is local for us only if we have called
+/// it so: our token goes to nobody else.
 fn leads_somewhere(leader: &str, called: &str) -> bool {
     let Ok(leader) = leader.parse::<SocketAddr>() else { return false };
     let is_local = match called.parse::<SocketAddr>() {

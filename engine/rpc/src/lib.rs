@@ -1,5 +1,5 @@
-//! Client side of the engine, without the engine and without Redis: greeting, reconnecting calls, the services with their
-//! messages, and what these say of jobs and workers as types ([`status`]).
+//! Client side of the engine, without the engine and without Redis: greeting, reconnecting calls, the
+//! services with their messages, and what these say of jobs and workers as types ([`status`]).
 
 mod addresses;
 mod client;

@@ -1,4 +1,5 @@
-//! What Linux writes about memory into files: of the machine, and of the control groups, of version 1 or 2, that a process is in.
+//! What Linux writes about memory into files: of the machine, and of the control groups, of version 1 or 2,
+//! that a process is in.
 
 use std::path::{Path, PathBuf};
 

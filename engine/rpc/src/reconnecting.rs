@@ -20,11 +20,12 @@ use tokio_util::sync::CancellationToken;
 use super::{codec::MAX_FRAME_BYTES, connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
 
 type Dial<C> = dyn Fn(usize) -> BoxFuture<'static, Result<C, HelloError>> + Send + Sync;
-/// A connection on its way. Whoever waits for it drives it: a call that nobody polls for a while, as in an arm of a `select!`, holds up
-/// no other.
+/// A connection on its way. Whoever waits for it drives it: a call that nobody polls for a while, as in an
+/// arm of a `select!`, holds up no other.
 type Dialing<C> = Shared<BoxFuture<'static, Result<Arc<Connection<C>>, Arc<HelloError>>>>;
 
-/// Holds at most one live client; cheap to clone. Calls that may be repeated go through [`Reconnecting::call`].
+/// Holds at most one live client; cheap to clone. Calls that may be repeated go through
+/// [`Reconnecting::call`].
 pub struct Reconnecting<C> {
     dial: Arc<Dial<C>>,
     current: Arc<Mutex<Current<C>>>,
@@ -36,7 +37,8 @@ pub struct Reconnecting<C> {
     open_calls: Arc<Semaphore>,
 }
 
-/// The connection and its number, counted from the first: a call that failed on an old one does not close the present one.
+/// The connection and its number, counted from the first: a call that failed on an old one does not close the
+/// present one.
 struct Current<C> {
     number: usize,
     state: State<C>,
@@ -52,7 +54,8 @@ struct Connection<C> {
     client: C,
     /// Answers that have come, to any call.
     answers: AtomicU64,
-    /// Ends its calls. tarpc looks at no deadline of one that waits behind a message that the socket does not take.
+    /// Ends its calls. tarpc looks at no deadline of one that waits behind a message that the socket does
+    /// not take.
     given_up: CancellationToken,
 }
 
@@ -134,7 +137,8 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         Self::numbered(move |_| dial())
     }
 
-    /// Connects by `dial` at the first call; it is told how many connections were lost, or could not be opened, before.
+    /// Connects by `dial` at the first call; it is told how many connections were lost, or could not be
+    /// opened, before.
     pub(super) fn numbered<F>(dial: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
@@ -148,14 +152,14 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         }
     }
 
-    /// Takes the connection for lost after one call without an answer. If it was silent meanwhile, its other calls end, too: who asks
-    /// again is answered elsewhere.
+    /// Takes the connection for lost after one call without an answer. If it was silent meanwhile, its other
+    /// calls end, too: who asks again is answered elsewhere.
     pub(super) fn lost_after_one_timeout(self) -> Self {
         Self { max_unanswered: 1, ..self }
     }
 
-    /// One call, over the present connection or a new one. A lost connection is forgotten, so that the next call
-    /// opens another.
+    /// One call, over the present connection or a new one. A lost connection is forgotten, so that the next
+    /// call opens another.
     pub async fn call<T, F>(&self, call: impl FnOnce(C) -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, RpcError>>,
@@ -208,7 +212,8 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
         (number, answer)
     }
 
-    /// Whoever waits while another one dials in vain fails with it: each would wait longer than the one before.
+    /// Whoever waits while another one dials in vain fails with it: each would wait longer than the one
+    /// before.
     async fn connected(&self) -> (usize, Result<Arc<Connection<C>>, HelloError>) {
         let (number, dialing) = {
             let mut current = self.current();
@@ -296,8 +301,8 @@ mod tests {
         assert_eq!(link.call(same).await.unwrap(), 1);
     }
 
-    /// Makes a call whose answer does not come, while another waits; after an answer to a third, if `speaks`. Says what became of that other
-    /// one so far.
+    /// Makes a call whose answer does not come, while another waits; after an answer to a third, if `speaks`.
+    /// Says what became of that other one so far.
     async fn beside_a_late_call(link: Reconnecting<usize>, speaks: bool) -> Option<Result<usize, CallError>> {
         let mut waits = std::pin::pin!(link.call(|_| std::future::pending()));
         assert!(futures::poll!(waits.as_mut()).is_pending());

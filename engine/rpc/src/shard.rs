@@ -1,7 +1,7 @@
 //! What the engine says to one shard of the parameter server. The shard's crate implements it.
 //!
-//! Every call carries the engine's epoch; a shard keeps the highest it has seen and refuses lower ones. Every call
-//! may be sent again: a repeated one changes nothing.
+//! Every call carries the engine's epoch; a shard keeps the highest it has seen and refuses lower ones. Every
+//! call may be sent again: a repeated one changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ pub struct OpenJob {
     pub clip_norm: Option<f32>,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
     pub initial: String,
-    /// That blob is a checkpoint file: behind the parameters it holds the optimizer's state, after so many steps.
+    /// That blob is a checkpoint file: behind the parameters it holds the optimizer's state, after so many
+    /// steps.
     pub resumed: Option<Vec<StepRun>>,
     /// Begin with this checkpoint of an earlier generation instead.
     pub checkpoint: Option<u64>,
@@ -61,7 +62,8 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// Every job that the cluster knows, and what tells it from earlier ones of its name; `None`: nobody can say, and all of the name count.
+/// Every job that the cluster knows, and what tells it from earlier ones of its name; `None`: nobody can say,
+/// and all of the name count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownJobs(pub BTreeMap<JobId, Option<u32>>);
 
@@ -73,7 +75,8 @@ impl KnownJobs {
     }
 }
 
-/// Digests that lie side by side in their order, in lower-case hexadecimal digits: those of a million blobs travel in several calls.
+/// Digests that lie side by side in their order, in lower-case hexadecimal digits: those of a million blobs
+/// travel in several calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestRange {
     /// The first; empty: the lowest of all.
@@ -151,7 +154,8 @@ pub enum ShardFault {
         /// Its BLAKE3, in hex.
         digest: String,
     },
-    /// Redis has lost what it knew of newer checkpoints: to go back to an older one would throw away what is in them.
+    /// Redis has lost what it knew of newer checkpoints: to go back to an older one would throw away what is
+    /// in them.
     #[error(
         "[E646] Redis has lost data and knows checkpoints of job {job} up to number {known_through}, this shard has number {newest}"
     )]
@@ -323,12 +327,13 @@ impl ShardFault {
 /// Orders to one shard.
 #[tarpc::service]
 pub trait Shard {
-    /// Serves from now on what it has followed so far, under this term. Answers how many jobs that is; one that serves
-    /// already says so again.
+    /// Serves from now on what it has followed so far, under this term. Answers how many jobs that is; one
+    /// that serves already says so again.
     async fn promote(epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault>;
     /// Takes note of the engine's epoch and says where the job stands; `None`: not open here.
     async fn attach(epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault>;
-    /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as it is.
+    /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as
+    /// it is.
     async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;
     /// Leases a barrier, or amends its roster. One that is closed already stays closed.
     async fn order_barrier(epoch: EngineEpoch, run: RunId, order: BarrierOrder) -> Result<(), ShardFault>;
@@ -343,49 +348,54 @@ pub trait Shard {
         seen: u64,
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault>;
-    /// Collects pinned version `version` from all shards and writes it as `name`.safetensors; `None`: the latest values,
-    /// whatever is being pushed meanwhile.
+    /// Collects pinned version `version` from all shards and writes it as `name`.safetensors; `None`: the
+    /// latest values, whatever is being pushed meanwhile.
     async fn snapshot(
         epoch: EngineEpoch,
         run: RunId,
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault>;
-    /// Copies this shard's part of a job that is at rest, as checkpoint `number`. One that was copied before stays.
+    /// Copies this shard's part of a job that is at rest, as checkpoint `number`. One that was copied before
+    /// stays.
     async fn pin_checkpoint(epoch: EngineEpoch, run: RunId, number: u64) -> Result<(), ShardFault>;
     /// Brings what was copied to disk and says how many bytes it is.
     async fn write_checkpoint(epoch: EngineEpoch, run: RunId, number: u64) -> Result<u64, ShardFault>;
-    /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be open here.
+    /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be
+    /// open here.
     async fn share_checkpoint(run: RunId, number: u64) -> Result<String, ShardFault>;
-    /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers and limit everything
-    /// goes, and no more are written. The job need not be open here.
+    /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers
+    /// and limit everything goes, and no more are written. The job need not be open here.
     async fn retain_checkpoints(
         epoch: EngineEpoch,
         run: RunId,
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault>;
-    /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each change that the engine hears of; what
-    /// comes late changes nothing.
+    /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each
+    /// change that the engine hears of; what comes late changes nothing.
     async fn set_addresses(epoch: EngineEpoch, revision: u64, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.
     async fn list_jobs(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
-    /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
+    /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation
+    /// stays.
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
-    /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of this process.
+    /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of
+    /// this process.
     async fn set_aside(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// The same for a job that somebody deleted: nothing of it stays, nor what was set aside.
     async fn discard(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
-    /// Removes blobs whose digests lie in `range`, are not among `keep`, and that came, or were asked for, longer ago than
-    /// `older_than_s`. What was just uploaded for a job that is about to be submitted survives by its age.
+    /// Removes blobs whose digests lie in `range`, are not among `keep`, and that came, or were asked for,
+    /// longer ago than `older_than_s`. What was just uploaded for a job that is about to be submitted
+    /// survives by its age.
     async fn collect(
         epoch: EngineEpoch,
         range: DigestRange,
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
-    /// What folders there are of jobs that are neither `known` nor open here, of earlier jobs of the same name as well, and in which nothing was written for `older_than_s`.
-    /// Told to, it removes them.
+    /// What folders there are of jobs that are neither `known` nor open here, of earlier jobs of the same
+    /// name as well, and in which nothing was written for `older_than_s`. Told to, it removes them.
     async fn collect_folders(
         epoch: EngineEpoch,
         what: JobFolders,

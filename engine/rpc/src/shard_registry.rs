@@ -45,11 +45,13 @@ pub struct ShardHello {
     pub disk: DiskState,
     /// Jobs that it could serve now, without those that were set aside.
     pub jobs: u64,
-    /// Jobs that no engine knew and that it has read from its disk. Most are over: they are worth more than nothing, and less than any other.
+    /// Jobs that no engine knew and that it has read from its disk. Most are over: they are worth more than
+    /// nothing, and less than any other.
     pub set_aside: u64,
     /// The term of a process that followed this one and cannot be reached any more.
     pub lost: Option<u64>,
-    /// The term of the process that follows this one, lost or not: it may serve instead until the engine has let it go.
+    /// The term of the process that follows this one, lost or not: it may serve instead until the engine has
+    /// let it go.
     pub follower: Option<u64>,
 }
 
@@ -77,8 +79,8 @@ impl ShardHello {
     }
 }
 
-/// What a process of the parameter server is to do. Terms are numbers that the engine gives, each but once; the higher one
-/// is the later.
+/// What a process of the parameter server is to do. Terms are numbers that the engine gives, each but once;
+/// the higher one is the later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaRole {
     /// Keep everything and ask again soon: the other process of the shard may have more.
@@ -121,11 +123,12 @@ pub struct ShardOrders {
     pub epoch: EngineEpoch,
     /// What the process is to do from now on.
     pub role: ReplicaRole,
-    /// The other process of the shard, if it is there. Who reported its standby as lost goes on alone once it is told of
-    /// none, or of another.
+    /// The other process of the shard, if it is there. Who reported its standby as lost goes on alone once
+    /// it is told of none, or of another.
     pub peer: Option<ShardPeer>,
-    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
-    /// and whoever knows of others should ask them. Nothing else of the answer counts then.
+    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another
+    /// engine may lead by now, and whoever knows of others should ask them. Nothing else of the answer
+    /// counts then.
     pub lead_expired: bool,
 }
 

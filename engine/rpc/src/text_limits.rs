@@ -1,5 +1,6 @@
-//! Limits on the lengths of names and texts in which a worker describes itself and its tasks. It cuts them before it sends them, so that a message
-//! stays one, and the engine cuts what comes: it keeps and shows them.
+//! Limits on the lengths of names and texts in which a worker describes itself and its tasks. It cuts them
+//! before it sends them, so that a message stays one, and the engine cuts what comes: it keeps and shows
+//! them.
 
 /// Most characters of a name: of a worker, a machine, a device, a label, or an error's code.
 pub const MAX_NAME_CHARS: usize = 256;

@@ -72,7 +72,8 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     start(Builder::new(), name, |thread| thread.spawn_scoped(scope, work))
 }
 
-/// Builds a runtime that has so many threads of its own, unless the system does not give them, and one for what blocks.
+/// Builds a runtime that has so many threads of its own, unless the system does not give them, and one for
+/// what blocks.
 pub fn runtime(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime> {
     // Tokio does not say that it got none: it panics. So as many are there at the same time before.
     let gate = Arc::new(Mutex::new(()));
@@ -88,8 +89,9 @@ pub fn runtime(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime
     runtime.enable_all().build()
 }
 
-/// As [`runtime`], and the thread for what blocks is there all the time: where Tokio has one it lets what blocks wait at the limit, and
-/// panics where it has none, as under who looks up a name. Whichever others are begun stay as well: for a runtime on which little blocks.
+/// As [`runtime`], and the thread for what blocks is there all the time: where Tokio has one it lets what
+/// blocks wait at the limit, and panics where it has none, as under who looks up a name. Whichever others are
+/// begun stay as well: for a runtime on which little blocks.
 pub fn runtime_with_blocking_thread(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime> {
     // A century and more; a longer time may overflow.
     const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);

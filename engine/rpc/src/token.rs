@@ -54,8 +54,8 @@ impl Token {
     /// Reads the token kept at `path`.
     ///
     /// # Errors
-    /// What the system says; E120 as its cause if the file holds no token, E129 if somebody else may have put it there: the
-    /// cluster would be theirs. That everybody may read it is in the log, once.
+    /// What the system says; E120 as its cause if the file holds no token, E129 if somebody else may have put
+    /// it there: the cluster would be theirs. That everybody may read it is in the log, once.
     pub fn load(path: &Path) -> io::Result<Self> {
         // Whose it is explains why it cannot be opened.
         let open = File::open(path).map_err(|error| folder::check_ours(path).err().unwrap_or(error));
@@ -75,8 +75,9 @@ impl Token {
         Ok(token)
     }
 
-    /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
-    /// all. An empty one is refused like any other that holds no token: whoever has a copy of what stood there would be locked out.
+    /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a
+    /// whole or not at all. An empty one is refused like any other that holds no token: whoever has a
+    /// copy of what stood there would be locked out.
     ///
     /// # Errors
     /// As [`Token::load`], and what writing the file meets.
@@ -113,7 +114,8 @@ impl Token {
         &self.0
     }
 
-    /// Tells one cluster from another without telling the secret: 64 bits derived from it, in hexadecimal digits.
+    /// Tells one cluster from another without telling the secret: 64 bits derived from it, in hexadecimal
+    /// digits.
     pub fn fingerprint(&self) -> String {
         let derived = blake3::derive_key("syncline fingerprint of a cluster", &self.0);
         hex(&derived[..8])

@@ -50,8 +50,8 @@ pub struct RegisterReply {
     pub silence_ms: u64,
 }
 
-/// Who calls. A worker's number means something only together with the engine that gave it: a Redis that has lost
-/// everything begins to count again.
+/// Who calls. A worker's number means something only together with the engine that gave it: a Redis that has
+/// lost everything begins to count again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerKey {
     /// The number that the worker was given.
@@ -72,10 +72,11 @@ impl RegisterReply {
 pub struct Activity {
     /// Tasks that were received and whose report is not acknowledged yet.
     pub holding: Vec<TaskKey>,
-    /// General tasks that were received and have not ended, or whose end is neither acknowledged nor told along with this.
+    /// General tasks that were received and have not ended, or whose end is neither acknowledged nor told
+    /// along with this.
     pub tasks: u32,
-    /// General tasks whose functions run, at most [`MAX_RUNNING_TOLD`](crate::MAX_RUNNING_TOLD): about once a second. `None`: as it was
-    /// told last.
+    /// General tasks whose functions run, at most [`MAX_RUNNING_TOLD`](crate::MAX_RUNNING_TOLD): about once
+    /// a second. `None`: as it was told last.
     pub calls: Option<Vec<RunningCall>>,
     /// Functions that were told to stop and have not returned.
     pub stopping: u32,
@@ -83,9 +84,11 @@ pub struct Activity {
     pub stopping_functions: Vec<Name>,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
-    /// How its bytes travel to the shards of the job that it trains, such as `shm`; to each of them, where they differ.
+    /// How its bytes travel to the shards of the job that it trains, such as `shm`; to each of them, where
+    /// they differ.
     pub transport: Option<String>,
-    /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has none.
+    /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has
+    /// none.
     pub running_ms: u64,
     /// The longest it has been busy with one so far.
     pub longest_ms: u64,
@@ -94,8 +97,8 @@ pub struct Activity {
     pub unreached: Vec<UnreachedShard>,
 }
 
-/// A shard that a worker does not reach. Its times are spans, since clocks differ, and are true only when they are told: a process
-/// that sleeps tries nothing.
+/// A shard that a worker does not reach. Its times are spans, since clocks differ, and are true only when
+/// they are told: a process that sleeps tries nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreachedShard {
     /// Which one.
@@ -113,8 +116,8 @@ pub struct UnreachedShard {
 /// Ends of attempts at general tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedTasks {
-    /// The engine whose orders the worker held when they were gathered. Redis may have lost what another one had given out: the same
-    /// number may then stand for another attempt.
+    /// The engine whose orders the worker held when they were gathered. Redis may have lost what another one
+    /// had given out: the same number may then stand for another attempt.
     pub under: EngineEpoch,
     /// By job, in the order in which they ended.
     pub groups: Vec<ReportGroup>,
@@ -129,15 +132,17 @@ pub struct OrderCursor {
     pub next: u64,
 }
 
-/// What an engine says to a worker about general tasks: as much as one answer carries of what the worker does not know.
+/// What an engine says to a worker about general tasks: as much as one answer carries of what the worker does
+/// not know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Orders {
     /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine.
     pub first: u64,
     /// How many orders this engine has given the worker so far.
     pub count: u64,
-    /// How many of them tell what the worker had when this engine began to lead. A worker that had not heard of it holds what they
-    /// name, once it has them all, and what it holds besides is over: what later ones give is new, whatever its number.
+    /// How many of them tell what the worker had when this engine began to lead. A worker that had not heard
+    /// of it holds what they name, once it has them all, and what it holds besides is over: what later
+    /// ones give is new, whatever its number.
     pub retold: u64,
     /// From number `first` on.
     pub orders: Vec<Order>,
@@ -154,10 +159,11 @@ pub struct PollReply {
     pub revoked: Vec<TaskKey>,
     /// Where all shards are now, in order; empty while some are not there.
     pub shards: Vec<String>,
-    /// Whether each of them was heard of a moment ago: whoever does not reach one then has a bad link of its own.
+    /// Whether each of them was heard of a moment ago: whoever does not reach one then has a bad link of its
+    /// own.
     pub shards_heard: bool,
-    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
-    /// and whoever knows of others should ask them.
+    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another
+    /// engine may lead by now, and whoever knows of others should ask them.
     pub lead_expired: bool,
     /// About general tasks.
     pub orders: Orders,
@@ -181,8 +187,9 @@ pub struct JobSetup {
 pub trait WorkerService {
     /// Takes the worker in, under a number that none has had before.
     async fn register(hello: WorkerHello) -> Result<RegisterReply, EngineFault>;
-    /// Commits the ends of general tasks that come along, if there are any, and then waits up to `wait_ms` for tasks that the
-    /// worker does not hold yet. Also the sign of life, and answered as such where Redis does not take the ends.
+    /// Commits the ends of general tasks that come along, if there are any, and then waits up to `wait_ms`
+    /// for tasks that the worker does not hold yet. Also the sign of life, and answered as such where
+    /// Redis does not take the ends.
     async fn poll(
         who: WorkerKey,
         activity: Activity,
@@ -190,14 +197,15 @@ pub trait WorkerService {
         ended: EndedTasks,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault>;
-    /// Attempts at general tasks that have ended while a poll waits. As [`WorkerService::report`]: acknowledged when the
-    /// answer comes, and sent again until then. Ends are in one call at a time, this one or a poll, and in order.
+    /// Attempts at general tasks that have ended while a poll waits. As [`WorkerService::report`]:
+    /// acknowledged when the answer comes, and sent again until then. Ends are in one call at a time,
+    /// this one or a poll, and in order.
     async fn finished(who: WorkerKey, ended: EndedTasks) -> Result<EngineEpoch, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
     /// What the worker needs to train for a job that is not over. Waits until all shards are there.
     async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;
-    /// Ends the incarnation: nothing more will be pushed under it, and of its general tasks no others have begun than
-    /// these.
+    /// Ends the incarnation: nothing more will be pushed under it, and of its general tasks no others have
+    /// begun than these.
     async fn leave(who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault>;
 }

@@ -1,5 +1,5 @@
-//! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not be as long as somebody
-//! likes.
+//! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not
+//! be as long as somebody likes.
 
 use syncline_rpc::{
     Activity, MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, cut,

@@ -1,5 +1,5 @@
-//! Shards that come, come back, or were there before this engine: what they hold, how far they are, and where they are
-//! now.
+//! Shards that come, come back, or were there before this engine: what they hold, how far they are, and where
+//! they are now.
 
 use std::time::Duration;
 
@@ -79,7 +79,8 @@ impl ShardControl {
         }
     }
 
-    /// Where the job stands on this shard. Any other of its name was submitted to an engine that did not know this one, and makes way.
+    /// Where the job stands on this shard. Any other of its name was submitted to an engine that did not know
+    /// this one, and makes way.
     async fn state_if_alone(&self, run: &RunId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
         let (job, epoch) = (&run.job, self.epoch);
         loop {
@@ -142,8 +143,8 @@ impl ShardControl {
         });
     }
 
-    /// Sends the addresses of all shards to each of them: they fetch from each other. Workers get them with their next
-    /// orders. While a shard is missing nothing is sent; its announcement sends them to all.
+    /// Sends the addresses of all shards to each of them: they fetch from each other. Workers get them with
+    /// their next orders. While a shard is missing nothing is sent; its announcement sends them to all.
     pub(super) fn broadcast_addresses(&self) {
         if self.shards.addresses().is_none() {
             return;

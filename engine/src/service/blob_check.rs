@@ -29,8 +29,8 @@ impl ServiceContext {
         }
     }
 
-    /// Looks for the blobs that trainings need, and for the large values among the arguments of general tasks. Without any, no
-    /// shard needs to be there.
+    /// Looks for the blobs that trainings need, and for the large values among the arguments of general
+    /// tasks. Without any, no shard needs to be there.
     pub(super) async fn check_graph(
         &self,
         classes: &[TaskClass],

@@ -16,15 +16,17 @@ use crate::store::{RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S};
 /// From the beginning of a lead to its first look, and from each look to the next.
 const FIRST_LOOK: Duration = Duration::from_secs(600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
-/// A blob that was uploaded or asked for within this time is not collected unasked: Redis may stand on what it was before, and knows again
-/// later who names it.
+/// A blob that was uploaded or asked for within this time is not collected unasked: Redis may stand on what
+/// it was before, and knows again later who names it.
 const MIN_AGE: Duration = Duration::from_secs(ENDED_JOB_EXPIRY_S);
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most digests in one call: 13 MB of the 64 MiB of a frame. For each call a shard goes through all its blobs.
+/// Most digests in one call: 13 MB of the 64 MiB of a frame. For each call a shard goes through all its
+/// blobs.
 const KEPT_PER_CALL: usize = 200_000;
 
-/// Collects at each [`INTERVAL`] what was named neither then nor at the look before, forever: a name that moves within a large graph
-/// while that is read may be overlooked once. Nothing while shards keep jobs that Redis does not know: these need theirs, of any age.
+/// Collects at each [`INTERVAL`] what was named neither then nor at the look before, forever: a name that
+/// moves within a large graph while that is read may be overlooked once. Nothing while shards keep jobs that
+/// Redis does not know: these need theirs, of any age.
 pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
     let (mut named_before, mut pause) = (None, FIRST_LOOK);
     loop {
@@ -106,8 +108,8 @@ fn parts(named: BTreeSet<String>, most: usize) -> Vec<(DigestRange, Vec<String>)
     parts
 }
 
-/// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` to go on and that
-/// Redis has lost, until it is written again: then nothing is removed.
+/// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are
+/// `known` to go on and that Redis has lost, until it is written again: then nothing is removed.
 async fn referenced_blobs(
     store: &RedisStore,
     known: BTreeSet<JobId>,
@@ -161,11 +163,12 @@ fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<String>, String> {
 /// Length of a digest in hexadecimal digits.
 const DIGEST_DIGITS: usize = 64;
 
-/// The digests in a class, an argument or a value of a graph: of large values that tasks gave, large arguments, what trainings
-/// need, and what users name in values of their own, such as models and weights. One counts wherever it stands.
+/// The digests in a class, an argument or a value of a graph: of large values that tasks gave, large
+/// arguments, what trainings need, and what users name in values of their own, such as models and weights.
+/// One counts wherever it stands.
 ///
-/// The first 64 of any longer run of hexadecimal digits: in front of a digest stands its length, `@` in postcard, but what
-/// follows may look like another digit.
+/// The first 64 of any longer run of hexadecimal digits: in front of a digest stands its length, `@` in
+/// postcard, but what follows may look like another digit.
 fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
     let runs = text.split(|byte| !byte.is_ascii_hexdigit());
     runs.filter_map(|run| String::from_utf8(run.get(..DIGEST_DIGITS)?.to_vec()).ok())

@@ -12,8 +12,8 @@ use super::{
     shard_control::{CALL_TIMEOUT, ShardControl},
 };
 
-/// How long released values wait at least, and others with them: longer than what Redis may still lose of the newest commits, after
-/// which another engine gives out again what needed them.
+/// How long released values wait at least, and others with them: longer than what Redis may still lose of the
+/// newest commits, after which another engine gives out again what needed them.
 const GATHER_TIME: Duration = Duration::from_secs(5);
 /// Longest wait for a process that only follows.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -92,7 +92,8 @@ impl ShardControl {
         }
     }
 
-    /// The process that follows a shard has its blobs, too. What it does not hear of stays until blobs are collected.
+    /// The process that follows a shard has its blobs, too. What it does not hear of stays until blobs are
+    /// collected.
     async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<String>) {
         let epoch = self.epoch;
         let release = |c: ShardClient| async move { c.release(within(CALL_TIMEOUT), epoch, digests).await };

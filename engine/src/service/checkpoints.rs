@@ -13,7 +13,8 @@ use tracing::warn;
 
 use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
-/// How long a shard may take to share its part: it reads all of one that it has not written or read before, and may be silent for a moment.
+/// How long a shard may take to share its part: it reads all of one that it has not written or read before,
+/// and may be silent for a moment.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
 
 impl ShardControl {
@@ -43,8 +44,8 @@ impl ShardControl {
         });
     }
 
-    /// Has every shard keep its part of a complete checkpoint as a blob, of so many bytes in all; gives their digests, in order. Fails as
-    /// soon as one is not there.
+    /// Has every shard keep its part of a complete checkpoint as a blob, of so many bytes in all; gives their
+    /// digests, in order. Fails as soon as one is not there.
     pub(super) async fn share_checkpoint(
         &self,
         run: &RunId,
@@ -73,8 +74,8 @@ impl ShardControl {
         Ok(parts)
     }
 
-    /// Has the shards drop the parts of a checkpoint when whoever asked for them last has had the time to fetch them. What an engine
-    /// that ends before does not release, the collection of blobs does.
+    /// Has the shards drop the parts of a checkpoint when whoever asked for them last has had the time to
+    /// fetch them. What an engine that ends before does not release, the collection of blobs does.
     fn release_later(&self, parts: &[String], bytes: u64) {
         let (control, parts) = (self.clone(), parts.to_vec());
         let until = self.shared_parts.keep(&parts, bytes, Instant::now());
@@ -88,8 +89,8 @@ impl ShardControl {
         });
     }
 
-    /// Lets every shard remove what nobody needs any more. One that is away does so with the next order; where there will be no
-    /// further one, as soon as it is there, as long as this engine leads.
+    /// Lets every shard remove what nobody needs any more. One that is away does so with the next order;
+    /// where there will be no further one, as soon as it is there, as long as this engine leads.
     pub(super) fn retain_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
         let is_last = through == u64::MAX;
         for shard in self.shards.indices() {
@@ -117,7 +118,8 @@ impl ShardControl {
         }
     }
 
-    /// What a shard's answer means for a checkpoint; `None` if it means something for the job itself, which is then told.
+    /// What a shard's answer means for a checkpoint; `None` if it means something for the job itself, which
+    /// is then told.
     fn outcome<T>(&self, run: &RunId, answer: Result<T, ShardFault>) -> Option<Result<T, TaskFault>> {
         match answer {
             Ok(done) => Some(Ok(done)),

@@ -111,7 +111,8 @@ impl ClientService for ClientHandler {
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault> {
         self.context.lead()?;
-        // Somebody else may have sent it too, and its large arguments may be gone with the calls that took them.
+        // Somebody else may have sent it too, and its large arguments may be gone with the calls that took
+        // them.
         let (id, count) = (job.clone(), tasks.len());
         if self.context.query(move |core| core.has_part(&id, nonce, first, count)).await? {
             return Ok(());

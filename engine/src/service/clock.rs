@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::warn;
 
-/// How far the clock of an engine may lie ahead of the system's time: one that is further ahead was set wrong, and would be for
-/// ever.
+/// How far the clock of an engine may lie ahead of the system's time: one that is further ahead was set
+/// wrong, and would be for ever.
 const MAX_AHEAD: Duration = Duration::from_secs(24 * 3600);
 
 /// Starts at the system's time and goes on monotonically from there.
@@ -21,8 +21,8 @@ impl Clock {
         Self { began: Instant::now(), began_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX) }
     }
 
-    /// The clock of an engine that takes over from one whose clock had come to `last_ms`: what jobs hold is not in its future, as
-    /// long as that is not far ahead of the system's time.
+    /// The clock of an engine that takes over from one whose clock had come to `last_ms`: what jobs hold is
+    /// not in its future, as long as that is not far ahead of the system's time.
     pub(super) fn going_on_from(self, last_ms: Option<u64>) -> Self {
         let ahead_us = last_ms.unwrap_or(0).saturating_mul(1_000).saturating_sub(self.now_us());
         let ahead_s = ahead_us / 1_000_000;

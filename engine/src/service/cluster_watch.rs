@@ -1,4 +1,5 @@
-//! Whether the engine that leads belongs to another cluster: it has another token, or another number of shards.
+//! Whether the engine that leads belongs to another cluster: it has another token, or another number of
+//! shards.
 //!
 //! One that takes over from such an engine has nothing of its jobs, and would end them.
 
@@ -14,7 +15,8 @@ pub(super) struct ClusterWatch {
 }
 
 impl ClusterWatch {
-    /// Looks at the lease that stands in Redis. `cluster` of an earlier release is empty, and taken for the own one.
+    /// Looks at the lease that stands in Redis. `cluster` of an earlier release is empty, and taken for the
+    /// own one.
     pub(super) fn look(&mut self, now: SeenLease, cluster: &str, own: &str) {
         if cluster.is_empty() || cluster == own {
             *self = Self::default();
@@ -24,7 +26,8 @@ impl ClusterWatch {
         self.seen = Some(now);
     }
 
-    /// Whether another cluster uses this Redis database. True from when it was seen alive, even when its engine is away.
+    /// Whether another cluster uses this Redis database. True from when it was seen alive, even when its
+    /// engine is away.
     pub(super) fn is_of_others(&self) -> bool {
         self.lives
     }

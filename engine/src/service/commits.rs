@@ -21,16 +21,19 @@ use crate::store::{CommitMode, Committed, StoreError};
 
 /// Pause between two tries of a commit while Redis is away.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// So long another password is waited for: a server of `syncline up` that was started again has a new one, and a moment passes until
-/// it is in the file from which it is read. This engine knows what that server may have lost; one that reads everything again does not.
+/// So long another password is waited for: a server of `syncline up` that was started again has a new one,
+/// and a moment passes until it is in the file from which it is read. This engine knows what that server may
+/// have lost; one that reads everything again does not.
 const PASSWORD_PATIENCE: Duration = Duration::from_secs(5);
-/// So long a write is tried while the lease is renewed all the same: ten times what Redis has for an answer. What is small gets through to
-/// Redis from here, then, and what is large does not; another engine may have a better way there.
+/// So long a write is tried while the lease is renewed all the same: ten times what Redis has for an answer.
+/// What is small gets through to Redis from here, then, and what is large does not; another engine may have a
+/// better way there.
 const UNWRITTEN_PATIENCE: Duration = Duration::from_secs(30);
 
 impl DecisionLoop {
-    /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
-    /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
+    /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped.
+    /// Where Redis has lost commits of this engine, the whole job is written again: this engine knows all
+    /// of it.
     pub(super) async fn commit(&mut self, commits: &mut Commits) -> Result<(), LoopEnd> {
         let highest_seq = self.highest_seq;
         for (job, commit) in &mut *commits {
@@ -99,8 +102,8 @@ impl DecisionLoop {
         self.retry_write("commit", job, write).await.map(drop)
     }
 
-    /// Repeats a write until Redis has taken it, or another engine owns what it writes. Meanwhile the cause is published in
-    /// [`StoreOutage`](super::store_outage::StoreOutage).
+    /// Repeats a write until Redis has taken it, or another engine owns what it writes. Meanwhile the cause
+    /// is published in [`StoreOutage`](super::store_outage::StoreOutage).
     pub(super) async fn retry_write<T, F>(
         &self,
         what: &'static str,
@@ -124,7 +127,8 @@ impl DecisionLoop {
                     }
                     return Ok(value);
                 }
-                // Only what is to grow is refused, by any engine: this one waits until somebody has deleted something.
+                // Only what is to grow is refused, by any engine: this one waits until somebody has deleted
+                // something.
                 Err(full @ StoreError::Full { .. }) => {
                     if !warned {
                         warn!(what, %job, error = %full, "redis is full; trying again until there is room");
@@ -150,7 +154,8 @@ impl DecisionLoop {
                     warned = true;
                     self.lead.store_outage.set_full(None);
                     self.lead.store_outage.set_commit_failure(Some(passing.to_string()));
-                    // Where the lease was over as well Redis was away as a whole, and what this engine knows is needed when it is back.
+                    // Where the lease was over as well Redis was away as a whole, and what this engine knows
+                    // is needed when it is back.
                     if self.lead.store_outage.lead_expired() {
                         failing_since = None;
                     }
@@ -192,7 +197,8 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
+/// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older
+/// entries may be missing.
 fn append_streams(whole: &mut Commit, refused: &Commit, loss: Loss, now_us: u64) {
     let reason = format!("{loss}: what happened before may be missing here");
     let said = Event { at_us: now_us, what: Happening::WrittenAgain { reason } };

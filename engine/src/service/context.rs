@@ -1,5 +1,5 @@
-//! What all connections to the engine share: reading the store, sending inputs to the decision loop, and notes about
-//! what hinders every job.
+//! What all connections to the engine share: reading the store, sending inputs to the decision loop, and
+//! notes about what hinders every job.
 
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,8 @@ impl ServiceContext {
         self.shards.addresses().ok_or_else(|| self.shards.missing_fault())
     }
 
-    /// Sends an input to the decision loop and waits for its commit; refuses at once while Redis takes no writes.
+    /// Sends an input to the decision loop and waits for its commit; refuses at once while Redis takes no
+    /// writes.
     pub(super) async fn commit_input(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
         let lead = self.lead()?;
         lead.store_outage.check()?;
@@ -72,8 +73,8 @@ impl ServiceContext {
         Ok(lead.epoch)
     }
 
-    /// The same with one that frees memory of Redis, which a Redis that is full takes as well. What is received lets others through while it
-    /// lives: what follows from the input may come later.
+    /// The same with one that frees memory of Redis, which a Redis that is full takes as well. What is
+    /// received lets others through while it lives: what follows from the input may come later.
     pub(super) async fn commit_freeing(&self, input: Input) -> Result<RoomMaker, EngineFault> {
         let lead = self.lead()?;
         let room = lead.store_outage.make_room()?;
@@ -81,8 +82,8 @@ impl ServiceContext {
         Ok(room)
     }
 
-    /// The same with a submission of a job; refuses another one while Redis is nearly full. About one whose name is taken the core decides
-    /// as ever: it may have been taken in, and the answer lost.
+    /// The same with a submission of a job; refuses another one while Redis is nearly full. About one whose
+    /// name is taken the core decides as ever: it may have been taken in, and the answer lost.
     pub(super) async fn commit_job(&self, id: &JobId, submission: Input) -> Result<EngineEpoch, EngineFault> {
         let lead = self.lead()?;
         lead.store_outage.check()?;
@@ -96,7 +97,8 @@ impl ServiceContext {
         self.commit_input(submission).await
     }
 
-    /// Asks the core something; refuses at once while Redis takes no writes, because the loop then waits for it.
+    /// Asks the core something; refuses at once while Redis takes no writes, because the loop then waits for
+    /// it.
     pub(super) async fn query<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Core) -> T + Send + 'static,

@@ -47,14 +47,15 @@ impl From<Unreadable> for Damage {
 }
 
 impl DecisionLoop {
-    /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`
-    /// takes its name over.
+    /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission
+    /// with `replace` takes its name over.
     pub(super) async fn handle_if_damaged(
         &mut self,
         input: &Input,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
-        // Which one it was nobody can say: it goes where somebody names it, and not where one of its submissions is meant.
+        // Which one it was nobody can say: it goes where somebody names it, and not where one of its
+        // submissions is meant.
         if let Input::Pause { job, .. }
         | Input::KeepCheckpoint(job)
         | Input::Cancel(Cancellation { job: JobRef { id: job, nonce: Some(_) }, .. }) = input

@@ -26,8 +26,8 @@ use crate::store::RedisStore;
 
 /// Inputs handled in one turn, and thereby in one commit per job.
 const INPUTS_PER_TURN: usize = 256;
-/// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait for its commit, for which
-/// Redis has seconds.
+/// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait
+/// for its commit, for which Redis has seconds.
 const PLACES_PER_TURN: usize = 8_192;
 /// A turn that takes longer, with its commits, is not taken for a moment.
 const LONG_TURN_US: u64 = 1_000_000;
@@ -39,7 +39,8 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum LoopEnd {
     /// Another engine took over, or may have.
     Deposed,
-    /// What it writes does not get through to Redis, although its lease is renewed: another engine may do better.
+    /// What it writes does not get through to Redis, although its lease is renewed: another engine may do
+    /// better.
     Unwritten,
     /// The queue is closed: the process stops.
     Stopped,
@@ -62,8 +63,8 @@ pub(super) struct DecisionLoop {
     pub(super) expiry_clock: ExpiryClock,
     /// When `forget_at` was last scanned.
     pub(super) forget_scanned_at: Instant,
-    /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
-    /// that had the name before may still come a second time.
+    /// The highest number that any commit of this engine had, or followed on. New jobs count on from there:
+    /// a commit of a job that had the name before may still come a second time.
     pub(super) highest_seq: u64,
 }
 
@@ -185,8 +186,8 @@ impl DecisionLoop {
         Ok(())
     }
 
-    /// Lets the core do something. A panic of it ends this engine, and is counted at the job where it happened: one at which
-    /// engine after engine ends is set aside by the next.
+    /// Lets the core do something. A panic of it ends this engine, and is counted at the job where it
+    /// happened: one at which engine after engine ends is set aside by the next.
     pub(super) async fn with_core<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
         match catch_panic(|| act(&mut self.core)) {
             Ok(done) => done,

@@ -1,4 +1,5 @@
-//! Notices that the clock by which keys expire in Redis was set forward: what ended a moment ago by any other measure is gone then.
+//! Notices that the clock by which keys expire in Redis was set forward: what ended a moment ago by any other
+//! measure is gone then.
 
 use std::time::{Duration, Instant};
 

@@ -57,7 +57,8 @@ impl RoleLog for Noted {
     }
 }
 
-/// Starts a shard that closes its first `lost` connections after the greeting, and returns how it announces itself.
+/// Starts a shard that closes its first `lost` connections after the greeting, and returns how it announces
+/// itself.
 pub(super) async fn start(
     lost: u32,
     answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,

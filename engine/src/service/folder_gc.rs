@@ -1,5 +1,5 @@
-//! Finds and removes checkpoints and snapshots of jobs that nobody knows any more. Never unasked: Redis may be who has forgotten,
-//! and a snapshot is a result that somebody wanted.
+//! Finds and removes checkpoints and snapshots of jobs that nobody knows any more. Never unasked: Redis may
+//! be who has forgotten, and a snapshot is a result that somebody wanted.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::store::{Expiry, RedisStore};
 /// Folders of many gigabytes may be removed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What folders of this kind all shards have of jobs that nobody knows, and in which nothing was written for so long; with `remove` they are
-/// gone then.
+/// What folders of this kind all shards have of jobs that nobody knows, and in which nothing was written for
+/// so long; with `remove` they are gone then.
 pub(super) async fn collect_folders(
     store: &RedisStore,
     lead: &Lead,
@@ -36,7 +36,8 @@ pub(super) async fn collect_folders(
     Ok(all)
 }
 
-/// Every job that goes on, is damaged, or has keys in Redis, and which of its name it is, as far as the loop that decides has it.
+/// Every job that goes on, is damaged, or has keys in Redis, and which of its name it is, as far as the loop
+/// that decides has it.
 async fn known_jobs(store: &RedisStore, lead: &Lead) -> Result<KnownJobs, EngineFault> {
     let names = known_names(store, lead).await?;
     let nonce = |core: &Core, job: &JobId| core.job(job).map(|job| job.generation().nonce());

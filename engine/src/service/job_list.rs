@@ -19,8 +19,8 @@ const ON_DISK_AFTER: Duration = Duration::from_secs(60);
 const KEPT_PAUSE: Duration = Duration::from_secs(3600);
 
 impl DecisionLoop {
-    /// Looks whether a job is to be forgotten when its keys should expire, that ended just now, or at `ended_us` on the engine's
-    /// clock.
+    /// Looks whether a job is to be forgotten when its keys should expire, that ended just now, or at
+    /// `ended_us` on the engine's clock.
     pub(super) fn schedule_forgetting(&mut self, job: &JobId, ended_us: Option<u64>) {
         let now_us = self.clock.now_us();
         let age = Duration::from_micros(now_us.saturating_sub(ended_us.unwrap_or(now_us)));
@@ -32,8 +32,8 @@ impl DecisionLoop {
         }
     }
 
-    /// Lists all jobs again, now and then, and lets their summaries be written whole; and notes again which standbys were let go: a
-    /// Redis that went back to an older state has lost it.
+    /// Lists all jobs again, now and then, and lets their summaries be written whole; and notes again which
+    /// standbys were let go: a Redis that went back to an older state has lost it.
     pub(super) async fn relist_jobs(&mut self) -> Result<(), LoopEnd> {
         if self.listed_at.elapsed() <= RELIST_INTERVAL {
             return Ok(());
@@ -55,8 +55,9 @@ impl DecisionLoop {
         self.verify_jobs().await
     }
 
-    /// Gives Redis again what it has let go of before its time because its clock was set forward, such as that of a machine that
-    /// started in 1970: jobs that are over, and are not due yet by a clock that nobody sets. While no engine runs nobody notices.
+    /// Gives Redis again what it has let go of before its time because its clock was set forward, such as
+    /// that of a machine that started in 1970: jobs that are over, and are not due yet by a clock that
+    /// nobody sets. While no engine runs nobody notices.
     async fn watch_expiry_clock(&mut self) {
         // A user of Redis that may not ask for the time loses this alone.
         let Ok(time_s) = self.store.time_s().await else { return };
@@ -72,9 +73,10 @@ impl DecisionLoop {
         }
     }
 
-    /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago: a commit without any
-    /// change is refused where it follows on something that is lost. A job that waits for hours, for workers say, would otherwise be
-    /// missed by the next engine, and one that has ended, of which there is no other commit, would go on forever.
+    /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago:
+    /// a commit without any change is refused where it follows on something that is lost. A job that
+    /// waits for hours, for workers say, would otherwise be missed by the next engine, and one that has
+    /// ended, of which there is no other commit, would go on forever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
         let on_disk = Instant::now().checked_sub(ON_DISK_AFTER);
         let mut jobs = self.lead.jobs.listed();
@@ -104,7 +106,8 @@ impl DecisionLoop {
         Ok(())
     }
 
-    /// Forgets jobs whose time is over, and which Redis has let go. A clock may be wrong: nothing is removed on its word alone.
+    /// Forgets jobs whose time is over, and which Redis has let go. A clock may be wrong: nothing is removed
+    /// on its word alone.
     pub(super) async fn forget_expired(&mut self) -> Result<(), LoopEnd> {
         let now = Instant::now();
         let due: Vec<JobId> =

@@ -6,7 +6,8 @@ use syncline_scheduler::{
 };
 use tracing::{info, warn};
 
-/// Logs the events of a commit that matter to an operator. What happens to one of many tasks the events alone tell.
+/// Logs the events of a commit that matter to an operator. What happens to one of many tasks the events alone
+/// tell.
 pub(super) fn log_commit(job: &JobId, commit: &Commit) {
     for event in &commit.events {
         match &event.what {

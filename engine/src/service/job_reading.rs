@@ -31,7 +31,8 @@ impl ServiceContext {
         }
     }
 
-    /// The same of a job that may have to be that of one submission. Who made one that is damaged nobody can say.
+    /// The same of a job that may have to be that of one submission. Who made one that is damaged nobody can
+    /// say.
     pub(super) async fn fields_of(&self, JobRef { id, nonce }: &JobRef) -> Result<JobFields, EngineFault> {
         let fields = self.job_fields(id).await?;
         let made_it = |nonce: &u32| fields.get("nonce").is_none_or(|there| *there == nonce.to_string());
@@ -41,7 +42,8 @@ impl ServiceContext {
         }
     }
 
-    /// All jobs: those that Redis lists, and those that somebody has taken off its list, which are listed again soon.
+    /// All jobs: those that Redis lists, and those that somebody has taken off its list, which are listed
+    /// again soon.
     async fn listed_jobs(&self) -> Result<Vec<JobId>, EngineFault> {
         let known = self.lead()?.jobs.listed();
         let read = async {
@@ -57,14 +59,15 @@ impl ServiceContext {
         Ok(listed)
     }
 
-    /// Where a job stands that Redis is given again should it lose it: one that goes on, or ended a moment ago.
+    /// Where a job stands that Redis is given again should it lose it: one that goes on, or ended a moment
+    /// ago.
     async fn kept_phase(&self, job: &JobId) -> Result<Option<JobPhase>, EngineFault> {
         let (name, has_just_ended) = (job.clone(), self.lead()?.jobs.has_just_ended(job));
         self.query(move |core| core.phase_of(&name).filter(|phase| has_just_ended || !phase.is_over())).await
     }
 
-    /// Jobs that somebody wants to see: all that go on and the newest `most_over` of those that are over; and how many of these
-    /// are left out.
+    /// Jobs that somebody wants to see: all that go on and the newest `most_over` of those that are over; and
+    /// how many of these are left out.
     pub(super) async fn jobs_to_show(
         &self,
         most_over: Option<u32>,
@@ -90,7 +93,8 @@ impl ServiceContext {
         Ok((listed, left_out as u32))
     }
 
-    /// What [`stored_fields`](Self::stored_fields) gives for each of these, at most [`JOBS_PER_READ`], read at once.
+    /// What [`stored_fields`](Self::stored_fields) gives for each of these, at most [`JOBS_PER_READ`], read
+    /// at once.
     pub(super) async fn fields_of_some(&self, jobs: &[JobId]) -> Result<Vec<Option<JobFields>>, EngineFault> {
         let mut all = Vec::with_capacity(jobs.len());
         let keys: Vec<String> = jobs.iter().map(|job| JobKeys::new(job).job).collect();
@@ -138,7 +142,8 @@ impl ServiceContext {
             Some(damage) => damaged_fields(job, &damage),
             None => {
                 match self.read_of_job(job, self.store.hash("read job", &JobKeys::new(job).job)).await {
-                    // What goes on here, or ended a moment ago, is written again; what was over before is left as it is.
+                    // What goes on here, or ended a moment ago, is written again; what was over before is
+                    // left as it is.
                     Err(EngineFault::Unreadable { cause, .. }) => match self.kept_phase(job).await {
                         Ok(Some(phase)) => return Ok(Some(kept_fields(job, phase, cause))),
                         _ => damaged_fields(job, &Damage::Records(cause)),
@@ -166,7 +171,8 @@ impl ServiceContext {
         Some(fields)
     }
 
-    /// What a job waits for whose calls have their values, which no shard takes. Workers tell of their calls, and nothing of that is stored.
+    /// What a job waits for whose calls have their values, which no shard takes. Workers tell of their calls,
+    /// and nothing of that is stored.
     fn wait_to_store(&self, job: &JobId, fields: &JobFields) -> Option<String> {
         let is = |name: &str, value: &str| fields.get(name).is_some_and(|field| field == value);
         let runs_calls = is("kind", "tasks") && is("state", "running") && !is("tasks_leased", "0");

@@ -23,8 +23,8 @@ impl LastCommit {
         self.summary.clear();
     }
 
-    /// Leaves in the summary of the next commit only what differs: Redis pays for every field, and in a step of a general
-    /// task two of twenty change.
+    /// Leaves in the summary of the next commit only what differs: Redis pays for every field, and in a step
+    /// of a general task two of twenty change.
     pub(super) fn retain_changed_fields(&mut self, commit: &mut Commit) {
         // A new job: nothing of an older one stays.
         if commit.spec.is_some() {

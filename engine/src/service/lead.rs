@@ -11,8 +11,9 @@ use super::{
     standstill::Standstill, store_outage::StoreOutage,
 };
 
-/// The parts of an engine that leads, each with its own rules; clones share them. The [decision loop](super::decision_loop) decides,
-/// [carries out](super::dispatcher) through these what it has committed, and every connection reaches it through the queue.
+/// The parts of an engine that leads, each with its own rules; clones share them. The [decision
+/// loop](super::decision_loop) decides, [carries out](super::dispatcher) through these what it has committed,
+/// and every connection reaches it through the queue.
 #[derive(Clone)]
 pub(super) struct Lead {
     pub epoch: EngineEpoch,
@@ -54,7 +55,8 @@ impl Lead {
         }
     }
 
-    /// The jobs that go on, as the loop that decides knows them; Redis may have lost some. The keys of one that is over may have expired.
+    /// The jobs that go on, as the loop that decides knows them; Redis may have lost some. The keys of one
+    /// that is over may have expired.
     pub(super) async fn live_jobs(&self) -> Result<BTreeSet<JobId>, EngineFault> {
         let listed = self.jobs.listed();
         self.queue.query(move |core| listed.into_iter().filter(|job| core.is_live(job)).collect()).await

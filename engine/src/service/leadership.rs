@@ -1,4 +1,5 @@
-//! Takes the leadership lease whenever it is free, renews it, and runs the decision loop while this engine holds it.
+//! Takes the leadership lease whenever it is free, renews it, and runs the decision loop while this engine
+//! holds it.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -28,13 +29,14 @@ use crate::store::{RedisStore, SeenLease, StoreError, keys};
 
 /// Length of the leadership lease.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(3);
-/// How long the loop that decides may be busy without a sign of life: each try of a commit is one, and the largest takes less.
+/// How long the loop that decides may be busy without a sign of life: each try of a commit is one, and the
+/// largest takes less.
 const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 const REDIS_HINT: &str = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
-/// Pause after this engine has given up its lease for another one that may do better, as where jobs of a later release were found: longer
-/// than a lease, so that such an engine gets it.
+/// Pause after this engine has given up its lease for another one that may do better, as where jobs of a
+/// later release were found: longer than a lease, so that such an engine gets it.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(5);
 
 /// What one engine needs to lead.
@@ -74,7 +76,8 @@ impl Leadership {
                 continue;
             };
             watched.name = NameWatch::default();
-            // Until the jobs are loaded nobody is sent back to who led before. What stands in the way of loading stays said.
+            // Until the jobs are loaded nobody is sent back to who led before. What stands in the way of
+            // loading stays said.
             self.activate.send_if_modified(|active| {
                 let names_another = matches!(active, Err(InactiveReason::Standby { .. }));
                 if names_another {
@@ -115,8 +118,8 @@ impl Leadership {
         let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;
     }
 
-    /// Tries to take the lease; until when this engine has it at least. `None` if another engine holds it or Redis fails; the reason is
-    /// published.
+    /// Tries to take the lease; until when this engine has it at least. `None` if another engine holds it or
+    /// Redis fails; the reason is published.
     async fn acquire(
         &self,
         outage: &mut OutageLogger,
@@ -164,7 +167,8 @@ impl Leadership {
 
     /// Loads the jobs and runs the decision loop to its end.
     async fn lead(&self, epoch: EngineEpoch, until: Instant) -> Result<LoopEnd, StoreError> {
-        // The shards talk to the engine that led before, and announce themselves again once they find this one.
+        // The shards talk to the engine that led before, and announce themselves again once they find this
+        // one.
         let notes = self.store.role_notes(self.shards.indices()).await?;
         self.shards.forget_all(epoch, notes);
         let (queue, inbox) = decision_queue();

@@ -1,7 +1,9 @@
-//! Renews the lease of the engine that leads, on a thread of its own, and looks between two renewals how full Redis is.
+//! Renews the lease of the engine that leads, on a thread of its own, and looks between two renewals how full
+//! Redis is.
 //!
-//! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of threads. It may
-//! decide about millions of tasks for longer than a lease lasts. One that hangs for minutes loses the lease.
+//! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of
+//! threads. It may decide about millions of tasks for longer than a lease lasts. One that hangs for minutes
+//! loses the lease.
 
 use std::{
     io,
@@ -54,7 +56,8 @@ pub(super) struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Renews from now on, and tells the loop when another engine has the lease. Says in `bug` that the loop hangs.
+    /// Renews from now on, and tells the loop when another engine has the lease. Says in `bug` that the loop
+    /// hangs.
     ///
     /// # Errors
     /// If the system gives no thread.
@@ -79,7 +82,8 @@ impl LeaseRenewal {
     }
 }
 
-/// Says in `bug` that the renewal panicked: an engine without a lease that never knows of it would refuse everything for good.
+/// Says in `bug` that the renewal panicked: an engine without a lease that never knows of it would refuse
+/// everything for good.
 fn report_panic(bug: &watch::Sender<Option<String>>, renewal: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(renewal)) {
         let reason = format!("the lease is not renewed any more: {}", describe(panic.as_ref()));
@@ -111,7 +115,8 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
             return;
         }
         let asked = Instant::now();
-        // An engine that ends before it has written what the time without one means leaves that time to the next.
+        // An engine that ends before it has written what the time without one means leaves that time to the
+        // next.
         let clock = lead.pulse.has_turned().then_some(lead.clock);
         let renewed = renew(lease, epoch, clock, &mut connected).await;
         pause = if renewed.is_ok() { third } else { RETRY_PAUSE };
@@ -124,8 +129,8 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
                 lead.queue.send(Message::Deposed);
                 return;
             }
-            // While Redis is away nobody can commit, and the loop waits. It may be away from here alone: then another takes the
-            // lease, and whoever asks here is told that this may be so.
+            // While Redis is away nobody can commit, and the loop waits. It may be away from here alone: then
+            // another takes the lease, and whoever asks here is told that this may be so.
             Err(error) => lead.store_outage.set_lease_failure(Some(error.to_string())),
         }
     }

@@ -16,7 +16,8 @@ use crate::store::keys;
 
 /// Time between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// A check that is later than this was late because this process was not awake; that time does not count as silence.
+/// A check that is later than this was late because this process was not awake; that time does not count as
+/// silence.
 const LATE_CHECK: Duration = Duration::from_millis(500);
 /// A task that takes this many times as long as any before it is stuck.
 const STALL_FACTOR: u32 = 20;
@@ -65,7 +66,8 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
     }
 }
 
-/// Lets standbys serve instead of shards that are silent, or that no worker reaches, and counts as lost what is silent for longer.
+/// Lets standbys serve instead of shards that are silent, or that no worker reaches, and counts as lost what
+/// is silent for longer.
 fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
     for index in context.shards.failovers_due(context.limits.shard_silence) {
         promote_standby(context, lead, index);

@@ -1,5 +1,5 @@
-//! Taking over: every job is read from Redis, and what may not have been carried out is asked again. A job that cannot be
-//! read is parked; the others go on.
+//! Taking over: every job is read from Redis, and what may not have been carried out is asked again. A job
+//! that cannot be read is parked; the others go on.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -20,8 +20,8 @@ use crate::store::{Claimed, RedisStore, StoreError};
 const CLAIMS_AT_ONCE: usize = 128;
 /// Jobs that are read at a time.
 const READS_AT_ONCE: usize = 8;
-/// Bytes that these have in Redis, unless one has more by itself: all come over one connection, and each has its time from when they
-/// were asked for.
+/// Bytes that these have in Redis, unless one has more by itself: all come over one connection, and each has
+/// its time from when they were asked for.
 const READ_BYTES_AT_ONCE: u64 = 64 << 20;
 
 /// A job that was read, or why it could not be.
@@ -98,8 +98,9 @@ impl AnyJob {
         }
     }
 
-    /// Whether the core can take it in. What is missing shows only in use, and a job that would bring down the core must
-    /// not come into it. A graph that is over is not used any more, only looked at: there may be thousands, of a million tasks each.
+    /// Whether the core can take it in. What is missing shows only in use, and a job that would bring down
+    /// the core must not come into it. A graph that is over is not used any more, only looked at: there
+    /// may be thousands, of a million tasks each.
     fn is_usable(&self, shards: u32, now_us: u64) -> bool {
         if matches!(self, Self::Tasks(job) if job.phase().is_over()) {
             return true;
@@ -114,8 +115,8 @@ impl AnyJob {
     }
 }
 
-/// What a reader makes of the records of a job. It may stumble over some that nobody has thought of: that is the damage of this
-/// job, and no reason for the others to wait.
+/// What a reader makes of the records of a job. It may stumble over some that nobody has thought of: that is
+/// the damage of this job, and no reason for the others to wait.
 fn undamaged(load: impl FnOnce() -> Result<AnyJob, Unreadable>) -> Result<AnyJob, Damage> {
     match catch_panic(load) {
         Ok(read) => read.map_err(Damage::from),
@@ -128,8 +129,8 @@ fn contradictory() -> Damage {
 }
 
 impl DecisionLoop {
-    /// Loads every job. `leads` tells whether this engine still has the lead: a job that belongs to a higher epoch is
-    /// then damaged.
+    /// Loads every job. `leads` tells whether this engine still has the lead: a job that belongs to a higher
+    /// epoch is then damaged.
     pub(super) async fn load<F: Future<Output = bool>>(
         store: RedisStore,
         epoch: EngineEpoch,
@@ -192,8 +193,8 @@ impl DecisionLoop {
         }
     }
 
-    /// Takes in one job, or leaves it aside: one that is damaged must not keep the others from running, and its keys stay for
-    /// inspection.
+    /// Takes in one job, or leaves it aside: one that is damaged must not keep the others from running, and
+    /// its keys stay for inspection.
     async fn take_in(&mut self, id: JobId, read: LoadedJob, found: &mut Found) -> Result<(), StoreError> {
         if !matches!(read, LoadedJob::Absent) {
             self.lead.jobs.list(&id);
@@ -214,7 +215,8 @@ impl DecisionLoop {
                 error!(job = %id, reason, "job is left aside");
                 let is_lost = !matches!(damage, Damage::OtherShards { .. });
                 if !is_lost {
-                    // Its shards have what Redis must not forget. An earlier release let the keys expire all the same.
+                    // Its shards have what Redis must not forget. An earlier release let the keys expire all
+                    // the same.
                     self.store.keep(&id).await?;
                 }
                 self.lead.jobs.mark_damaged(&id, damage);
@@ -252,7 +254,8 @@ impl DecisionLoop {
         }
     }
 
-    /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.
+    /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys,
+    /// listed anew.
     async fn listed_or_found(&self) -> Result<Vec<JobId>, StoreError> {
         match self.store.jobs().await {
             Ok(listed) if !listed.is_empty() => return Ok(listed),
@@ -267,8 +270,8 @@ impl DecisionLoop {
         Ok(found)
     }
 
-    /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed and measured first, because
-    /// such answers would otherwise wait behind records.
+    /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed
+    /// and measured first, because such answers would otherwise wait behind records.
     async fn read_jobs<F: Future<Output = bool>>(
         &self,
         jobs: Vec<JobId>,

@@ -44,8 +44,8 @@ impl LoopPulse {
     }
 }
 
-/// For how long the loop has been busy without a sign of life. Counts time in which the one who looks was awake, so that a
-/// process which was stopped for a night has not hung.
+/// For how long the loop has been busy without a sign of life. Counts time in which the one who looks was
+/// awake, so that a process which was stopped for a night has not hung.
 #[derive(Default)]
 pub(super) struct StallCounter {
     seen: u64,

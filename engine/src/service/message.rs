@@ -40,8 +40,8 @@ pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
 /// Bytes of values that count like a general task.
 const BYTES_PER_PLACE: usize = 1 << 10;
 
-/// What an input brings into a commit and into the queue: each general task counts one, those included that others add, and so does each
-/// KiB of values.
+/// What an input brings into a commit and into the queue: each general task counts one, those included that
+/// others add, and so does each KiB of values.
 pub(super) fn places(input: &Input) -> usize {
     match input {
         Input::TasksEnded { groups, .. } => {

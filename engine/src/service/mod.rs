@@ -1,8 +1,9 @@
 //! The engine as a service: one loop that decides, everything else moves messages.
 //!
-//! What can be tested alone is tested beside its code. What needs callers and a Redis is in `engine/tests`: the handlers and
-//! their context in `service/calls.rs`, the decision loop over crashes in `service/tasks.rs`, loading and damaged jobs in
-//! `service/damage.rs`, leadership in `lead.rs` and `lead_and_numbers.rs`.
+//! What can be tested alone is tested beside its code. What needs callers and a Redis is in `engine/tests`:
+//! the handlers and their context in `service/calls.rs`, the decision loop over crashes in
+//! `service/tasks.rs`, loading and damaged jobs in `service/damage.rs`, leadership in `lead.rs` and
+//! `lead_and_numbers.rs`.
 
 mod arrival;
 mod attach;

@@ -1,7 +1,8 @@
-//! Whether another process has the name of this engine: a copied state directory, or two that were given one name.
+//! Whether another process has the name of this engine: a copied state directory, or two that were given one
+//! name.
 //!
-//! An engine that is started again takes the lease that it had before at once, without waiting for its end. Two that live would take it
-//! from each other forever, and with it the jobs.
+//! An engine that is started again takes the lease that it had before at once, without waiting for its end.
+//! Two that live would take it from each other forever, and with it the jobs.
 
 use std::time::Duration;
 
@@ -27,8 +28,9 @@ impl NameWatch {
         self.lost = Some(epoch);
     }
 
-    /// Which lease of its own name the engine takes before that ends. An engine renews its lease three times while it lasts, so one that was not
-    /// renewed for half of that time belongs to a process that is gone.
+    /// Which lease of its own name the engine takes before that ends. An engine renews its lease three times
+    /// while it lasts, so one that was not renewed for half of that time belongs to a process that is
+    /// gone.
     pub(super) fn takes(&self, lease: Duration, now: Instant) -> OwnLease {
         match &self.elsewhere {
             _ if self.lost.is_some() => OwnLease::Nowhere,

@@ -30,7 +30,8 @@ pub struct Limits {
     pub worker_silence: Duration,
     /// A parameter shard that is not heard of for this long is lost, with the jobs it holds.
     pub shard_silence: Duration,
-    /// A worker that has been busy with one task for this long, and for twenty times its longest so far, is dropped.
+    /// A worker that has been busy with one task for this long, and for twenty times its longest so far, is
+    /// dropped.
     pub stall: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Assignments of a worker whose reports are not committed yet, in the order in which they are to be done.
 //!
-//! A round of local steps is thousands of iterations, given together and reported together: every call costs the same however many
-//! there are.
+//! A round of local steps is thousands of iterations, given together and reported together: every call costs
+//! the same however many there are.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -41,8 +41,8 @@ impl PollUpdate {
 impl Sessions {
     /// Waits until there is something the worker does not know; `None` if the worker is not known (any more).
     ///
-    /// `known_orders`: how many of this engine's orders it knows; `None` if it has not heard of this engine. If it then
-    /// holds general tasks, it is told at once which of them are still its own.
+    /// `known_orders`: how many of this engine's orders it knows; `None` if it has not heard of this engine.
+    /// If it then holds general tasks, it is told at once which of them are still its own.
     pub(super) async fn poll(
         &self,
         worker: Incarnation,

@@ -1,15 +1,17 @@
-//! Workers whose process has ended on this machine, and in whose place another one has come, as where all of a cluster was killed and is
-//! started anew. A new engine waits long for the workers of the one before ([`super::sessions`]); these it need not wait for.
+//! Workers whose process has ended on this machine, and in whose place another one has come, as where all of
+//! a cluster was killed and is started anew. A new engine waits long for the workers of the one before
+//! ([`super::sessions`]); these it need not wait for.
 
 use std::{fs, io::ErrorKind, path::Path};
 
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
 
-/// Those of `unheard` that are gone, each with the reason, now that `newcomer` is there: `is_over` says of a process of this machine, which
-/// is called `here`, whether it has ended. `unheard` are workers of the engine before that have not called this one.
+/// Those of `unheard` that are gone, each with the reason, now that `newcomer` is there: `is_over` says of a
+/// process of this machine, which is called `here`, whether it has ended. `unheard` are workers of the engine
+/// before that have not called this one.
 ///
-/// A name need not be unique, nor that of a machine, and behind one there may be containers that do not see each other's processes: only
-/// all of that together says that somebody has come in place of another.
+/// A name need not be unique, nor that of a machine, and behind one there may be containers that do not see
+/// each other's processes: only all of that together says that somebody has come in place of another.
 pub(super) fn replaced(
     unheard: impl FnOnce() -> Vec<(Incarnation, WorkerInfo)>,
     newcomer: &WorkerInfo,
@@ -34,7 +36,8 @@ pub(super) fn replaced(
 /// Whether a process of this machine has ended. Where the system does not say, it has not.
 pub(super) fn is_over(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // Behind its name, which may hold anything, comes what it does: nothing any more, and nobody has asked how it ended.
+        // Behind its name, which may hold anything, comes what it does: nothing any more, and nobody has
+        // asked how it ended.
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X'])),
         Err(error) => error.kind() == ErrorKind::NotFound && Path::new("/proc/self/stat").exists(),
     }

@@ -1,5 +1,5 @@
-//! The queue of the decision loop. Callers wait for room in it: however many there are and however fast they send, what waits
-//! for the loop is bounded, and the wait reaches whoever submits or reports.
+//! The queue of the decision loop. Callers wait for room in it: however many there are and however fast they
+//! send, what waits for the loop is bounded, and the wait reaches whoever submits or reports.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -16,8 +16,9 @@ use tokio::sync::{
 
 use super::message::{Message, places};
 
-/// Requests of callers that may wait for the loop at the same time; each general task and each KiB of values that one brings counts as one more.
-/// Ten times what a client sends as one part of a graph; a request that brings more waits until it is alone.
+/// Requests of callers that may wait for the loop at the same time; each general task and each KiB of values
+/// that one brings counts as one more. Ten times what a client sends as one part of a graph; a request that
+/// brings more waits until it is alone.
 const MAX_WAITING: u32 = 1 << 18;
 
 /// The sending end.
@@ -47,14 +48,15 @@ impl DecisionQueue {
         self.send(Message::Input(input)).then_some(()).ok_or_else(loop_ended)
     }
 
-    /// Sends what the engine itself has to say, which never waits: outcomes of what it has ordered itself, ticks, that it is
-    /// deposed. `false` once the loop has ended: this engine is no longer active, and nobody wants the answer.
+    /// Sends what the engine itself has to say, which never waits: outcomes of what it has ordered itself,
+    /// ticks, that it is deposed. `false` once the loop has ended: this engine is no longer active, and
+    /// nobody wants the answer.
     pub(super) fn send(&self, message: Message) -> bool {
         self.sender.send(message).is_ok()
     }
 
-    /// Sends an input of a caller as soon as there is room. What is received, as long as the loop runs, is that it is
-    /// committed, or why it was refused.
+    /// Sends an input of a caller as soon as there is room. What is received, as long as the loop runs, is
+    /// that it is committed, or why it was refused.
     pub(super) async fn request(
         &self,
         input: Input,
@@ -71,8 +73,8 @@ impl DecisionQueue {
         self.request(input).await?.await.map_err(|_| loop_ended())?
     }
 
-    /// Looks at what is committed, as soon as there is room and between two turns of the loop. A panic is that of whoever looks:
-    /// the core was only looked at.
+    /// Looks at what is committed, as soon as there is room and between two turns of the loop. A panic is
+    /// that of whoever looks: the core was only looked at.
     pub(super) async fn query<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Core) -> T + Send + 'static,

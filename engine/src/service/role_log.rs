@@ -1,4 +1,5 @@
-//! Who serves a shard, noted in Redis before anybody acts on it: the next engine may hear of the processes in another order.
+//! Who serves a shard, noted in Redis before anybody acts on it: the next engine may hear of the processes in
+//! another order.
 
 use std::time::Duration;
 

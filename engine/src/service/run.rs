@@ -42,8 +42,8 @@ use crate::store::{RedisStore, StoreError};
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
-/// One that was told that Redis cannot be written to asks the other engines first, of which one may not even refuse to be connected to.
-/// Whether such a worker is gone shows by its silence.
+/// One that was told that Redis cannot be written to asks the other engines first, of which one may not even
+/// refuse to be connected to. Whether such a worker is gone shows by its silence.
 const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
@@ -104,7 +104,8 @@ pub struct LeadWatch {
 }
 
 impl LeadWatch {
-    /// Waits until the engine takes the lead, after it has lost the one that was told of last; forever, once it has stopped.
+    /// Waits until the engine takes the lead, after it has lost the one that was told of last; forever, once
+    /// it has stopped.
     pub async fn taken(&mut self) {
         while self.active.wait_for(|active| active.is_ok() != self.leads).await.is_ok() {
             self.leads = !self.leads;
@@ -142,8 +143,8 @@ impl EngineHandle {
         LeadWatch { active: self.active.clone(), leads: false }
     }
 
-    /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a process, so that
-    /// a standby or its supervisor takes over.
+    /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a
+    /// process, so that a standby or its supervisor takes over.
     pub async fn panicked(&mut self) -> String {
         self.bug_watch().found().await
     }

@@ -21,8 +21,9 @@ use tracing::warn;
 
 use super::{order_log::OrderLog, outbox::Outbox, worker_status::WorkerStatus};
 
-/// So much longer a worker is waited for that was another engine's: it may be some time until it knows that this one leads, above all
-/// where the machine of the other is gone and nothing comes from there, not even that its connection is closed.
+/// So much longer a worker is waited for that was another engine's: it may be some time until it knows that
+/// this one leads, above all where the machine of the other is gone and nothing comes from there, not even
+/// that its connection is closed.
 const RESTORED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls that run, as a worker told at a moment in epoch ms.
@@ -32,8 +33,8 @@ pub(super) type ToldCalls = (u64, Arc<[RunningCall]>);
 #[derive(Default)]
 pub(super) struct Session {
     about: WorkerInfo,
-    /// The engine that gave it its number. Of one that a job in Redis names, as the first says that calls under this number: an engine
-    /// on another Redis may have given it to somebody else meanwhile.
+    /// The engine that gave it its number. Of one that a job in Redis names, as the first says that calls
+    /// under this number: an engine on another Redis may have given it to somebody else meanwhile.
     since: OnceLock<EngineEpoch>,
     /// Committed assignments whose report is not committed yet.
     pub(super) outbox: Mutex<Outbox>,
@@ -48,7 +49,8 @@ pub(super) struct Session {
     /// Its calls that run, and when it told of them.
     calls: Mutex<ToldCalls>,
     pub(super) wake: Notify,
-    /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued twice.
+    /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued
+    /// twice.
     reporting: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -128,8 +130,8 @@ impl Sessions {
         Some(session.reporting.clone().lock_owned().await)
     }
 
-    /// Notes the connection on which a live worker calls; `false` if it has called on a later one: this call was late, and that connection may
-    /// end at any moment.
+    /// Notes the connection on which a live worker calls; `false` if it has called on a later one: this call
+    /// was late, and that connection may end at any moment.
     pub(super) fn set_connection(&self, worker: Incarnation, connection: u64) -> bool {
         self.get(worker)
             .is_some_and(|session| session.connection.fetch_max(connection, Ordering::Relaxed) <= connection)
@@ -195,7 +197,8 @@ impl Sessions {
         self.entries().into_iter().map(|(worker, session)| (worker, told(&session))).collect()
     }
 
-    /// How many functions that were told to stop have not returned, and what some are called, of each worker with such.
+    /// How many functions that were told to stop have not returned, and what some are called, of each worker
+    /// with such.
     pub(super) fn stopping(&self) -> BTreeMap<Incarnation, (u32, Vec<Name>)> {
         let of = |worker: Incarnation, session: &Session| {
             let activity = lock(&session.activity);

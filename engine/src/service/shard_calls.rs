@@ -38,7 +38,8 @@ impl ShardDirectory {
         self.until(|known| known.primary(index).is_none().then_some(())).await;
     }
 
-    /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may be repeated.
+    /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may
+    /// be repeated.
     pub(super) async fn call<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
@@ -134,8 +135,9 @@ impl ShardDirectory {
         Some(client.call(call).await)
     }
 
-    /// Lets a shard do once what somebody waits for, and then the process that follows it, if there is one: what that has is there twice, and
-    /// `what` it keeps, if it does not do it, is told in the log. Fails if the shard is not there, or does not do it.
+    /// Lets a shard do once what somebody waits for, and then the process that follows it, if there is one:
+    /// what that has is there twice, and `what` it keeps, if it does not do it, is told in the log. Fails
+    /// if the shard is not there, or does not do it.
     pub(super) async fn ask_both<T: fmt::Debug, F>(
         &self,
         shard: ShardIndex,
@@ -164,8 +166,8 @@ impl ShardDirectory {
         Ok(done)
     }
 
-    /// Returns once a process that is asked something has said nothing for so long that it hangs: whoever waits is not kept for as long as
-    /// an answer may take.
+    /// Returns once a process that is asked something has said nothing for so long that it hangs: whoever
+    /// waits is not kept for as long as an answer may take.
     async fn silence_of(
         &self,
         find: impl Fn(&ShardSlots<ShardConnections>) -> Option<&ShardEntry>,

@@ -1,8 +1,8 @@
 //! The parameter shards as the engine that leads orders them about: what all orders to them share.
 //!
-//! The orders stand by their ideas: [barriers, clocks, seals and opening](super::shard_orders), [snapshots and the end of a
-//! job](super::snapshots), [checkpoints](super::checkpoints), [what shards hold](super::attach), and [values that nobody needs
-//! any more](super::blob_release).
+//! The orders stand by their ideas: [barriers, clocks, seals and opening](super::shard_orders), [snapshots
+//! and the end of a job](super::snapshots), [checkpoints](super::checkpoints), [what shards
+//! hold](super::attach), and [values that nobody needs any more](super::blob_release).
 
 use std::{
     sync::{Arc, Mutex},
@@ -27,11 +27,12 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of a call to a shard that reads or writes parameters on disk.
 pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
-/// own.
+/// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over
+/// connections of its own.
 pub(super) const SNAPSHOTS_AT_ONCE: usize = 8;
 
-/// Gives orders to the shards in the name of one epoch, and sends the loop what comes of them; clones share it.
+/// Gives orders to the shards in the name of one epoch, and sends the loop what comes of them; clones share
+/// it.
 #[derive(Clone)]
 pub(super) struct ShardControl {
     pub(super) epoch: EngineEpoch,
@@ -88,7 +89,8 @@ impl ShardControl {
             ShardFault::WrongGeneration { given, current, .. } if current.follows(*given) => {
                 (FaultCode::STORE_LOST, fault.to_string())
             }
-            // A running job is open everywhere: a shard that does not know it, or has an earlier generation, was started again.
+            // A running job is open everywhere: a shard that does not know it, or has an earlier generation,
+            // was started again.
             ShardFault::UnknownJob { .. } | ShardFault::WrongGeneration { .. } => {
                 (FaultCode::PARAMETERS_LOST, format!("a parameter shard has lost its part: {fault}"))
             }

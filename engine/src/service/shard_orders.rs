@@ -1,4 +1,5 @@
-//! Orders of the engine to the shards of a job: opening it, barriers, clocks, seals; and watching barriers close.
+//! Orders of the engine to the shards of a job: opening it, barriers, clocks, seals; and watching barriers
+//! close.
 
 use std::time::{Duration, Instant};
 
@@ -16,21 +17,24 @@ use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
-/// Pause before a job is opened again that needs a shard which cannot be reached, and before one is asked again that lacks a job.
+/// Pause before a job is opened again that needs a shard which cannot be reached, and before one is asked
+/// again that lacks a job.
 pub(super) const PEER_PAUSE: Duration = Duration::from_millis(500);
-/// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
-/// it sends, is no reason to give up parameters, or a checkpoint for the one before.
+/// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment,
+/// or a peer that ends while it sends, is no reason to give up parameters, or a checkpoint for the one
+/// before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// So long a job is opened again that reads a checkpoint while there are others: longer than a file server takes to start again, or the
-/// machine that it runs on. Then one of those costs the training between the two, which is done anew; nothing that was promised is lost.
+/// So long a job is opened again that reads a checkpoint while there are others: longer than a file server
+/// takes to start again, or the machine that it runs on. Then one of those costs the training between the
+/// two, which is done anew; nothing that was promised is lost.
 const NEWEST_PATIENCE: Duration = Duration::from_secs(900);
-/// So long a job is opened again that reads its only checkpoint: what has been trained so far is worth waiting until somebody has brought the disk
-/// back, and the job says meanwhile what it waits for.
+/// So long a job is opened again that reads its only checkpoint: what has been trained so far is worth
+/// waiting until somebody has brought the disk back, and the job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 
 impl ShardControl {
-    /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier ones matters from
-    /// here on.
+    /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier
+    /// ones matters from here on.
     pub(super) fn open_shards(
         &self,
         run: RunId,
@@ -70,7 +74,8 @@ impl ShardControl {
                         if !may_pass(&fault, tried, patience) {
                             control.report_failure(&run, &fault);
                             if matches!(fault, ShardFault::NewerCheckpoint { .. }) {
-                                // They still have what was trained before, for a Redis that knows it: it is set aside.
+                                // They still have what was trained before, for a Redis that knows it: it is
+                                // set aside.
                                 control.shards.indices().for_each(|shard| control.query_held_jobs(shard));
                             }
                             return;
@@ -196,8 +201,9 @@ impl ShardControl {
         }
     }
 
-    /// Gives every shard an order for a run, and hands on what each of them answers. The run does not go on without it: a shard that
-    /// lacks the job is given it for as long as the run lasts, since it may come back on the state directory in which it has it.
+    /// Gives every shard an order for a run, and hands on what each of them answers. The run does not go on
+    /// without it: a shard that lacks the job is given it for as long as the run lasts, since it may come
+    /// back on the state directory in which it has it.
     pub(super) fn order_all_shards<T, F>(
         &self,
         run: &RunId,

@@ -31,18 +31,21 @@ pub(super) type ShardEntry = ReplicaProcess<ShardConnections>;
 #[derive(Clone)]
 pub(super) struct ShardConnections {
     pub orders: Reconnecting<ShardClient>,
-    /// Questions that stay open until there is news, one for each job: no order waits behind those of a thousand jobs.
+    /// Questions that stay open until there is news, one for each job: no order waits behind those of a
+    /// thousand jobs.
     pub polls: Reconnecting<ShardClient>,
 }
 
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// It has this role; `new`: from now on. `taken_over`: before that the standby began to serve, at this address.
+    /// It has this role; `new`: from now on. `taken_over`: before that the standby began to serve, at this
+    /// address.
     Accepted { role: ReplicaRole, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
-    /// All stays as it is: Redis has not said that this engine leads, or a process that has taken over is waited for.
+    /// All stays as it is: Redis has not said that this engine leads, or a process that has taken over is
+    /// waited for.
     Unconfirmed,
 }
 
@@ -52,8 +55,8 @@ pub(super) struct ShardDirectory {
     count: u32,
     token: Token,
     known: Arc<Mutex<ShardSlots<ShardConnections>>>,
-    /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is asked for seconds, for
-    /// which the other shards do not wait.
+    /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is
+    /// asked for seconds, for which the other shards do not wait.
     deciding: Arc<[tokio::sync::Mutex<()>]>,
     /// How often who serves has changed.
     pub(super) changed: watch::Sender<u64>,
@@ -118,8 +121,8 @@ impl ShardDirectory {
         self.indices().filter_map(|index| known.primary(index)).any(|primary| primary.hello.set_aside > 0)
     }
 
-    /// Records a sign of life of a process, and decides what it is to do. The process that serves an index stays as long as
-    /// it answers.
+    /// Records a sign of life of a process, and decides what it is to do. The process that serves an index
+    /// stays as long as it answers.
     ///
     /// # Panics
     /// If there is no such shard: who announces one is refused before.
@@ -166,7 +169,8 @@ impl ShardDirectory {
                 Decision::PromoteStandby => {
                     match self.promote_alone(index, epoch, log).await {
                         Some(address) => taken_over = Some(address),
-                        // It is asked once for each announcement: whoever announces itself waits for an answer.
+                        // It is asked once for each announcement: whoever announces itself waits for an
+                        // answer.
                         None => {
                             let role = ReplicaRole::Undecided;
                             return Announcement::Accepted { role, peer: None, new: false, taken_over: None };
@@ -248,13 +252,14 @@ impl ShardDirectory {
         }
     }
 
-    /// The shards whose standby is to serve instead of a primary that is silent. One that has not all jobs waits until the
-    /// primary has been silent for `silence`.
+    /// The shards whose standby is to serve instead of a primary that is silent. One that has not all jobs
+    /// waits until the primary has been silent for `silence`.
     pub(super) fn failovers_due(&self, silence: Duration) -> Vec<ShardIndex> {
         self.lock().failovers_due(Instant::now(), silence)
     }
 
-    /// The shards whose standby is to serve because no worker reaches the other process, which the engine hears.
+    /// The shards whose standby is to serve because no worker reaches the other process, which the engine
+    /// hears.
     pub(super) fn unreached_failovers_due(
         &self,
         workers: &[WorkerStatus],
@@ -342,7 +347,8 @@ impl ShardDirectory {
         self.addresses_in(&self.lock())
     }
 
-    /// The same, and of which revision they are, or of a later one: calls of several revisions may overtake each other on their way.
+    /// The same, and of which revision they are, or of a later one: calls of several revisions may overtake
+    /// each other on their way.
     pub(super) fn revised_addresses(&self) -> (u64, Option<Vec<String>>) {
         // The count follows the change: whoever looks at it first knows of no less.
         let revision = *self.changed.borrow();

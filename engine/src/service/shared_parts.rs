@@ -1,4 +1,5 @@
-//! Parts of checkpoints that shards keep as blobs until whoever asked for them has had the time to fetch them.
+//! Parts of checkpoints that shards keep as blobs until whoever asked for them has had the time to fetch
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,8 @@ const SHARED_FOR: Duration = Duration::from_secs(600);
 /// And so much longer as it takes over a slow line: parts are fetched one after the other.
 const SLOW_BYTES_PER_S: u64 = 1_000_000;
 
-/// Which parts are shared, and until when; clones share it. Somebody may ask for the same checkpoint again meanwhile.
+/// Which parts are shared, and until when; clones share it. Somebody may ask for the same checkpoint again
+/// meanwhile.
 #[derive(Clone, Default)]
 pub(super) struct SharedParts(Arc<Parts>);
 

@@ -35,7 +35,8 @@ impl ShardControl {
                     let outcome = snapshot_outcome(answer);
                     return control.queue.tell(Input::SnapshotWritten { key, outcome });
                 };
-                // Not the snapshot failed: a part of the parameters is gone, or lies in a state directory on which its shard may come back.
+                // Not the snapshot failed: a part of the parameters is gone, or lies in a state directory on
+                // which its shard may come back.
                 control.report_failure(&key.run, fault);
                 sleep(PEER_PAUSE).await;
             }
@@ -53,8 +54,9 @@ impl ShardControl {
         self.shards.call(ShardIndex(0), write).await
     }
 
-    /// Stops everything that was started for one run of a job, and lets the shards forget it. Last parameters that are to be
-    /// kept are only written: until that is committed, the next engine may have to write them again.
+    /// Stops everything that was started for one run of a job, and lets the shards forget it. Last parameters
+    /// that are to be kept are only written: until that is committed, the next engine may have to write
+    /// them again.
     pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
         self.work.end(run);
         let (control, run) = (self.clone(), run.clone());
@@ -83,7 +85,8 @@ impl ShardControl {
                             }
                         })
                         .await;
-                    // A shard that is away is asked what it holds when it comes back; one that is there and has not answered, now.
+                    // A shard that is away is asked what it holds when it comes back; one that is there and
+                    // has not answered, now.
                     match closed {
                         Some(Err(_)) => control.query_held_jobs(shard),
                         // It could not write down what no engine had asked for, and holds it on.
@@ -99,8 +102,9 @@ impl ShardControl {
         });
     }
 
-    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then. Where a shard has
-    /// nothing of the job the core says how long it is worth asking: it closes the run.
+    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again
+    /// until then. Where a shard has nothing of the job the core says how long it is worth asking: it
+    /// closes the run.
     async fn save_last_weights(&self, run: &RunId) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
         let mut missing_since = None;

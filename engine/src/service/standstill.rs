@@ -1,5 +1,6 @@
-//! Time in which nothing could be decided, because Redis took no writes or this process was not awake: it counts for no limit of a job.
-//! A turn that takes long is none. What it would move is written by the next turn, which would take as long again.
+//! Time in which nothing could be decided, because Redis took no writes or this process was not awake: it
+//! counts for no limit of a job. A turn that takes long is none. What it would move is written by the next
+//! turn, which would take as long again.
 
 use std::{
     mem,
@@ -11,8 +12,8 @@ use tokio::time::Instant;
 
 use super::sessions::lock;
 
-/// Whoever wakes later than it was to by so much has slept. Shorter times are put together until they are as long, because each time
-/// limits of all jobs are moved.
+/// Whoever wakes later than it was to by so much has slept. Shorter times are put together until they are as
+/// long, because each time limits of all jobs are moved.
 const COUNTED_FROM: Duration = Duration::from_secs(2);
 /// Most times that are remembered as seen, the latest: far more than come between two that overlap.
 const MAX_SEEN: usize = 64;
@@ -23,7 +24,8 @@ pub(super) struct Standstill(Arc<Mutex<Counted>>);
 
 #[derive(Default)]
 struct Counted {
-    /// When it was seen, from and until, without an overlap: who sees a long one notes it behind those who have seen parts of it.
+    /// When it was seen, from and until, without an overlap: who sees a long one notes it behind those who
+    /// have seen parts of it.
     seen: Vec<(Instant, Instant)>,
     total: Duration,
 }

@@ -1,4 +1,5 @@
-//! Why Redis cannot be written to right now, or has no room for another job, so that callers are told at once instead of waiting.
+//! Why Redis cannot be written to right now, or has no room for another job, so that callers are told at once
+//! instead of waiting.
 
 use std::{
     sync::{Arc, Mutex},
@@ -25,7 +26,8 @@ struct Causes {
     lead: Option<String>,
     /// Until when nobody else can have the lease, as far as this process knows.
     lead_until: Option<Instant>,
-    /// When the last cause was cleared, or a lease that had run out was renewed: callers are not sent away since.
+    /// When the last cause was cleared, or a lease that had run out was renewed: callers are not sent away
+    /// since.
     ended: Option<Instant>,
     /// How full Redis was at the last look; `None`: nobody knows, or a cause has come since.
     memory: Option<RedisMemory>,
@@ -33,7 +35,8 @@ struct Causes {
     makes_room: Arc<()>,
 }
 
-/// A request at work that frees memory of Redis: until it is done, commits are written beyond the memory limit.
+/// A request at work that frees memory of Redis: until it is done, commits are written beyond the memory
+/// limit.
 pub(super) struct RoomMaker(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl Causes {
@@ -72,8 +75,8 @@ impl StoreOutage {
         lock(&self.0).change(|causes| causes.full = cause);
     }
 
-    /// Lets a request through that frees memory, even where Redis is full. What has been decided before it, and follows from it, is
-    /// written beyond the limit while the answer lives.
+    /// Lets a request through that frees memory, even where Redis is full. What has been decided before it,
+    /// and follows from it, is written beyond the limit while the answer lives.
     pub(super) fn make_room(&self) -> Result<RoomMaker, EngineFault> {
         let causes = lock(&self.0);
         match causes.cause() {
@@ -125,8 +128,8 @@ impl StoreOutage {
         causes.lead.is_none() && causes.lead_until.is_some_and(|until| until >= Instant::now())
     }
 
-    /// Whether callers may be away, because they were told within this time that Redis cannot be written to, or that another engine may
-    /// lead: they ask the others then.
+    /// Whether callers may be away, because they were told within this time that Redis cannot be written to,
+    /// or that another engine may lead: they ask the others then.
     pub(super) fn may_have_sent_away(&self, within: Duration) -> bool {
         let causes = lock(&self.0);
         causes.is_there() || causes.ended.is_some_and(|ended| ended.elapsed() < within)
@@ -137,7 +140,8 @@ impl StoreOutage {
         self.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
     }
 
-    /// Refuses another job while Redis is nearly full: once it is full, all jobs wait, and whoever submits one.
+    /// Refuses another job while Redis is nearly full: once it is full, all jobs wait, and whoever submits
+    /// one.
     pub(super) fn check_room(&self) -> Result<(), EngineFault> {
         match lock(&self.0).memory {
             Some(memory) if memory.is_full() => {

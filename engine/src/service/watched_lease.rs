@@ -8,8 +8,8 @@ use tracing::warn;
 use super::{cluster_watch::ClusterWatch, leadership::LEASE_DURATION, name_watch::NameWatch};
 use crate::store::SeenLease;
 
-/// How long the lease is left to the engine that had it where Redis has gone back to before that: it knows what was lost since, and no
-/// other does. It renews it each second, and may first have to connect again.
+/// How long the lease is left to the engine that had it where Redis has gone back to before that: it knows
+/// what was lost since, and no other does. It renews it each second, and may first have to connect again.
 const LOSS_PATIENCE: Duration = Duration::from_secs(9);
 
 /// The lease of the engine that leads, as one sees it that stands by.
@@ -39,8 +39,9 @@ impl WatchedLease {
         }
     }
 
-    /// Whether another engine had the lease before Redis was away, and may not have come to renew it yet. Redis may have lost its last
-    /// commits without a renewal, which nobody but that engine can tell; it asks several times a second.
+    /// Whether another engine had the lease before Redis was away, and may not have come to renew it yet.
+    /// Redis may have lost its last commits without a renewal, which nobody but that engine can tell; it
+    /// asks several times a second.
     pub(super) fn is_left_to_another(&self) -> bool {
         let is_back = self.away_since.is_some() && self.last != SeenLease::default();
         is_back || self.left_until.is_some_and(|until| Instant::now() < until)

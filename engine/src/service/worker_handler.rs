@@ -31,8 +31,8 @@ use super::{
 
 /// Longest wait of one poll.
 const MAX_POLL_WAIT: Duration = Duration::from_secs(20);
-/// So long a poll waits until the ends that it brought are committed. Then it is answered without: a worker that waited for
-/// Redis would look as if it were silent.
+/// So long a poll waits until the ends that it brought are committed. Then it is answered without: a worker
+/// that waited for Redis would look as if it were silent.
 const MAX_ENDS_WAIT: Duration = Duration::from_secs(1);
 
 /// Serves one worker's connection.
@@ -58,8 +58,8 @@ impl WorkerHandler {
         Ok(worker)
     }
 
-    /// The worker that reports, alone until the guard is dropped. The report of a worker that was dropped may still be true:
-    /// the core knows what to make of it, and there is no guard.
+    /// The worker that reports, alone until the guard is dropped. The report of a worker that was dropped may
+    /// still be true: the core knows what to make of it, and there is no guard.
     async fn begin_report(
         &self,
         who: WorkerKey,
@@ -73,7 +73,8 @@ impl WorkerHandler {
     }
 }
 
-/// Commits the ends that came with a poll. `false`: they are not committed, or not yet, and are to come again.
+/// Commits the ends that came with a poll. `false`: they are not committed, or not yet, and are to come
+/// again.
 async fn take_ends(lead: &Lead, worker: Incarnation, ended: EndedTasks) -> Result<bool, EngineFault> {
     if ended.groups.is_empty() {
         return Ok(true);

@@ -71,7 +71,8 @@ pub(super) fn count_processes(slots: &[WorkerStatus]) -> usize {
     alone + processes.len()
 }
 
-/// How the bytes of some workers travel to the shards: in one word if it is the same for all, else whose go how.
+/// How the bytes of some workers travel to the shards: in one word if it is the same for all, else whose go
+/// how.
 pub(super) fn transports<'a>(workers: impl Iterator<Item = &'a WorkerStatus>) -> Option<String> {
     let mut by_transport: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for seen in workers {

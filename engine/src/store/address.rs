@@ -24,8 +24,8 @@ pub struct RedisAddress {
 }
 
 impl RedisAddress {
-    /// Takes the password from a file, which is read again whenever the server refuses what it held before: a server of
-    /// `syncline up` has another one after each start.
+    /// Takes the password from a file, which is read again whenever the server refuses what it held before: a
+    /// server of `syncline up` has another one after each start.
     #[must_use]
     pub fn with_password_file(self, password_file: Option<PathBuf>) -> Self {
         Self { password_file, ..self }
@@ -83,7 +83,8 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// The address without user name and password, in whatever way they were written, even where the address is none.
+/// The address without user name and password, in whatever way they were written, even where the address is
+/// none.
 pub fn redacted(url: &str) -> String {
     let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     let (scheme, rest) = match url.split_once("://") {

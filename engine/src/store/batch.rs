@@ -47,8 +47,8 @@ impl MemoryLimit {
     }
 }
 
-/// The call as commit.lua documents it. What is written goes straight into the command that is sent: a part of a graph
-/// may have a megabyte.
+/// The call as commit.lua documents it. What is written goes straight into the command that is sent: a part
+/// of a graph may have a megabyte.
 pub(super) fn commit_call(
     script_hash: &str,
     job: &JobKeys,
@@ -121,9 +121,9 @@ struct Operations {
     call: Cmd,
     /// Where each key is among those that the script is given, from 1.
     positions: [usize; JobKey::COUNT],
-    /// Whether fields of hashes travel packed. Redis 6 closes the connection of a command with more than a million arguments, and all
-    /// of a job, what a pause changes of a large graph, or a long round of local steps may have more; most commits are far smaller, and
-    /// need no unpacking.
+    /// Whether fields of hashes travel packed. Redis 6 closes the connection of a command with more than a
+    /// million arguments, and all of a job, what a pause changes of a large graph, or a long round of
+    /// local steps may have more; most commits are far smaller, and need no unpacking.
     packs: bool,
 }
 
@@ -153,7 +153,8 @@ impl Operations {
             (JobKey::Barriers, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),
             (JobKey::Results, &commit.results, STREAM_ENTRIES, "results_dropped"),
         ] {
-            // What the stream would not keep does not travel: a moment may have as many events as a graph has tasks.
+            // What the stream would not keep does not travel: a moment may have as many events as a graph has
+            // tasks.
             let untold = entries.len().saturating_sub(kept);
             if untold > 0 {
                 self.begin("C", JobKey::Job, 2).arg(dropped).arg(untold);
@@ -229,7 +230,8 @@ impl Operations {
     }
 }
 
-/// What a commit changes in hashes that may be large, in fields: of a graph, or of a training whose round of local steps is long.
+/// What a commit changes in hashes that may be large, in fields: of a graph, or of a training whose round of
+/// local steps is long.
 fn hash_fields(commit: &Commit) -> usize {
     let Commit { tasks, workers, supersteps, graph, .. } = commit;
     let GraphChanges { classes, chunks, windows, values, faults, leases } = graph;
@@ -238,7 +240,8 @@ fn hash_fields(commit: &Commit) -> usize {
     of_training + of_graph
 }
 
-/// One array of strings in MessagePack, which scripts of Redis read. Source: msgpack/spec.md, `array 32` and `str 32`.
+/// One array of strings in MessagePack, which scripts of Redis read. Source: msgpack/spec.md, `array 32` and
+/// `str 32`.
 fn packed(strings: &[Vec<u8>]) -> Vec<u8> {
     let length = |bytes: usize| u32::try_from(bytes).expect("Redis takes no 4 GiB").to_be_bytes();
     let mut packed = vec![0xdd];

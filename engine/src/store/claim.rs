@@ -54,7 +54,8 @@ impl RedisStore {
                 Ok(seq) => Claimed::Job { seq },
                 Err(_) => Claimed::Damaged { what: format!("its seq is `{seq}`") },
             }),
-            // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
+            // The caller checks its lease: if it still leads, no engine had that epoch and the record is
+            // damaged.
             ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
             ("newer", schema) => Err(StoreError::Newer { job: job.clone(), schema }),
             ("damaged", what) => Ok(Claimed::Damaged { what }),

@@ -1,8 +1,9 @@
 //! The connection to Redis that all clones of a store share.
 //!
-//! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have been lost on the
-//! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password or database
-//! was refused, or that met another program: it repeats that forever. The next one takes the password that is in the file by then.
+//! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have
+//! been lost on the way, with all that were to follow. So it is replaced as soon as a call was answered too
+//! late. Nor does one whose password or database was refused, or that met another program: it repeats that
+//! forever. The next one takes the password that is in the file by then.
 
 use std::{
     error::Error,
@@ -50,7 +51,8 @@ impl SharedConnection {
         (current.manager.clone(), current.number)
     }
 
-    /// Leaves the connection of this number, unless somebody has before. The next call connects anew. Whether it was left now.
+    /// Leaves the connection of this number, unless somebody has before. The next call connects anew. Whether
+    /// it was left now.
     pub(super) fn replace(&self, number: u64) -> bool {
         let mut current = self.current();
         current.number == number && self.renew(&mut current)

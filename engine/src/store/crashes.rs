@@ -1,4 +1,5 @@
-//! Jobs at which engines have ended with a bug: counted as an engine dies, and read when the next one loads them.
+//! Jobs at which engines have ended with a bug: counted as an engine dies, and read when the next one loads
+//! them.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ const IN_A_ROW: Duration = Duration::from_secs(600);
 const MAX_PANIC_CHARS: usize = 500;
 
 impl RedisStore {
-    /// Counts a crash of the engine that has `epoch` while it handled a job; returns how many there were in a row.
+    /// Counts a crash of the engine that has `epoch` while it handled a job; returns how many there were in a
+    /// row.
     pub async fn note_crash(
         &self,
         job: &JobId,

@@ -20,7 +20,8 @@ pub struct LastWriter {
 }
 
 impl LastWriter {
-    /// Number of the last commit, as far as it is one: whoever takes the place of the job counts on from there.
+    /// Number of the last commit, as far as it is one: whoever takes the place of the job counts on from
+    /// there.
     pub fn seq(&self) -> Option<u64> {
         str::from_utf8(&self.seq).ok()?.parse().ok().filter(|seq| *seq < HIGHEST_SEQ)
     }
@@ -44,9 +45,10 @@ impl RedisStore {
         }
     }
 
-    /// Removes every key of a job that `found` wrote last, whatever is in them, and fences what was sent before commit `seq` of
-    /// the engine that has `epoch`. What came into its place, and what another engine has claimed, stays: the call may be sent
-    /// again, and come late. Whether it was removed by this call.
+    /// Removes every key of a job that `found` wrote last, whatever is in them, and fences what was sent
+    /// before commit `seq` of the engine that has `epoch`. What came into its place, and what another
+    /// engine has claimed, stays: the call may be sent again, and come late. Whether it was removed by
+    /// this call.
     pub async fn erase(
         &self,
         job: &JobId,

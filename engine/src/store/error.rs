@@ -80,7 +80,8 @@ pub enum StoreError {
         /// The file from which the password was taken, if there is one.
         password_file: Option<PathBuf>,
     },
-    /// A later release has written a job: this one would read it wrong, and leaves all of them to an engine of that release.
+    /// A later release has written a job: this one would read it wrong, and leaves all of them to an engine
+    /// of that release.
     #[error(
         "[E207] job {job} was written by a later release, in schema {schema}; this engine knows {} and leads no jobs",
         super::keys::SCHEMA
@@ -109,8 +110,8 @@ pub enum StoreError {
     },
 }
 
-/// What a server refuses for a while, whatever it is asked: it loads, runs a script, has no disk, master or enough replicas. A
-/// transaction is given up where one of its commands was refused.
+/// What a server refuses for a while, whatever it is asked: it loads, runs a script, has no disk, master or
+/// enough replicas. A transaction is given up where one of its commands was refused.
 const PASSING: [&str; 9] = [
     "LOADING",
     "BUSY",
@@ -219,13 +220,14 @@ pub(super) fn is_locked_out(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Whether what answered does not speak the protocol of Redis: another program may have its port for a while, or its address.
+/// Whether what answered does not speak the protocol of Redis: another program may have its port for a while,
+/// or its address.
 fn is_foreign(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Parse && error.to_string().contains("Parse error at ")
 }
 
-/// Whether no connection could be begun, for a reason that a lost connection which connects anew by itself keeps as its answer to
-/// everything that is asked from then on.
+/// Whether no connection could be begun, for a reason that a lost connection which connects anew by itself
+/// keeps as its answer to everything that is asked from then on.
 pub(super) fn is_of_connecting(error: &RedisError) -> bool {
     is_foreign(error) || error.to_string().contains("refused to switch database")
 }

@@ -12,8 +12,8 @@ const BEGIN: &str = "syncline:{";
 const END: &str = "}:state";
 
 impl RedisStore {
-    /// Every job that has a state, by name. Looks at each key of the server once: for an engine that takes the lead and finds no
-    /// list.
+    /// Every job that has a state, by name. Looks at each key of the server once: for an engine that takes
+    /// the lead and finds no list.
     pub async fn find_jobs(&self) -> Result<Vec<JobId>, StoreError> {
         let (mut found, mut cursor) = (BTreeSet::new(), "0".to_owned());
         loop {

@@ -4,9 +4,11 @@ use syncline_scheduler::ids::JobId;
 
 use super::{error::StoreError, keys::JobKeys, redis_store::RedisStore, stored_job::text};
 
-/// Parts of a graph that one call asks for: each may have some hundred KB. Redis serves nobody else meanwhile.
+/// Parts of a graph that one call asks for: each may have some hundred KB. Redis serves nobody else
+/// meanwhile.
 const PARTS_PER_CALL: usize = 4;
-/// Values that one call asks for, of which there are as many as tasks: each has at most some 16 KB, most a few bytes.
+/// Values that one call asks for, of which there are as many as tasks: each has at most some 16 KB, most a
+/// few bytes.
 const VALUES_PER_CALL: usize = 256;
 
 impl RedisStore {
@@ -22,9 +24,10 @@ impl RedisStore {
         text(spec.unwrap_or_default())
     }
 
-    /// Shows `look` everything in which a job of general tasks may name a blob: values, classes, tasks, and the values once more. Not as
-    /// of one commit: what comes or goes meanwhile may be seen or not. What a value names and goes on into another value, or into an
-    /// argument of a new task, is seen in the one or in the other, unless it moves again and again.
+    /// Shows `look` everything in which a job of general tasks may name a blob: values, classes, tasks, and
+    /// the values once more. Not as of one commit: what comes or goes meanwhile may be seen or not. What
+    /// a value names and goes on into another value, or into an argument of a new task, is seen in the
+    /// one or in the other, unless it moves again and again.
     pub async fn scan_graph(&self, job: &JobId, mut look: impl FnMut(&[u8])) -> Result<(), StoreError> {
         let JobKeys { classes, graph, values, .. } = JobKeys::new(job);
         let values = (&values, VALUES_PER_CALL);

@@ -26,7 +26,8 @@ pub enum Expiry {
 }
 
 impl RedisStore {
-    /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be lost.
+    /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be
+    /// lost.
     pub async fn list_job(&self, job: &JobId, epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
         self.change_list("list job", epoch, &["add", &at_ms.to_string(), job.as_str()]).await
     }
@@ -39,8 +40,8 @@ impl RedisStore {
         }
     }
 
-    /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay as they
-    /// are.
+    /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay
+    /// as they are.
     pub async fn relist_jobs(
         &self,
         jobs: &[JobId],

@@ -9,7 +9,8 @@ pub const ENGINE: &str = "syncline:engine";
 pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
-/// Format of everything below; raised when it changes incompatibly. An engine leaves alone what has a higher one.
+/// Format of everything below; raised when it changes incompatibly. An engine leaves alone what has a higher
+/// one.
 pub const SCHEMA: &str = "14";
 
 /// Entries kept in each stream of a job.
@@ -30,8 +31,8 @@ pub(super) enum Holds {
     Stream,
 }
 
-/// Declares the keys of a job once. Names, what each holds, which a commit writes, what expires, is deleted and is read back follow
-/// from this table and its order, in which the scripts are given them as well.
+/// Declares the keys of a job once. Names, what each holds, which a commit writes, what expires, is deleted
+/// and is read back follow from this table and its order, in which the scripts are given them as well.
 macro_rules! job_keys {
     ($($(#[$about:meta])* $name:ident, $key:ident: $holds:ident;)+) => {
         /// The keys of one job; the hash tag keeps them in one slot of a cluster.
@@ -137,12 +138,14 @@ pub fn probe(number: u64) -> String {
     format!("syncline:probe:{number}")
 }
 
-/// Field of [`ENGINE`]: the last term of a process that followed the shard and was let go. What it has is old.
+/// Field of [`ENGINE`]: the last term of a process that followed the shard and was let go. What it has is
+/// old.
 pub fn let_go(shard: ShardIndex) -> String {
     format!("let_go_{shard}")
 }
 
-/// Field of [`ENGINE`]: the last term under which a process took the shard over. What served it before has an older state.
+/// Field of [`ENGINE`]: the last term under which a process took the shard over. What served it before has an
+/// older state.
 pub fn taken_over(shard: ShardIndex) -> String {
     format!("taken_over_{shard}")
 }

@@ -68,9 +68,10 @@ impl SeenLease {
 }
 
 impl RedisStore {
-    /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have forgotten one that
-    /// shards know. Nor does anybody take it in a store that shows a lease from before `seen`: it has gone back, and the engine that
-    /// leads writes again what is lost, as soon as it has reached it.
+    /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have
+    /// forgotten one that shards know. Nor does anybody take it in a store that shows a lease from before
+    /// `seen`: it has gone back, and the engine that leads writes again what is lost, as soon as it has
+    /// reached it.
     pub async fn take_lead(
         &self,
         instance: &str,
@@ -82,8 +83,8 @@ impl RedisStore {
         self.lead(instance, lease, 0, at.into(), 0, (above, seen, own)).await
     }
 
-    /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of this one, in epoch
-    /// ms; at 0 it does not.
+    /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of
+    /// this one, in epoch ms; at 0 it does not.
     pub async fn renew_lead(
         &self,
         instance: &str,
@@ -102,8 +103,8 @@ impl RedisStore {
         Ok(told.get("clock_ms").and_then(|ms| ms.parse().ok()))
     }
 
-    /// `held`: the epoch of this engine, 0 if it takes the lead. The last: what the lease must lie beyond then, and which of its own name
-    /// is taken before its end.
+    /// `held`: the epoch of this engine, 0 if it takes the lead. The last: what the lease must lie beyond
+    /// then, and which of its own name is taken before its end.
     async fn lead(
         &self,
         instance: &str,

@@ -1,6 +1,7 @@
 //! The only place that talks to Redis.
 //!
-//! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
+//! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people
+//! see.
 
 mod address;
 mod batch;

@@ -1,4 +1,5 @@
-//! How full the memory of the Redis server is: beyond its limit it takes no writes but those that free memory.
+//! How full the memory of the Redis server is: beyond its limit it takes no writes but those that free
+//! memory.
 
 use super::info_number::info_number;
 

@@ -27,13 +27,15 @@ use super::{
     redis_memory::RedisMemory,
 };
 
-/// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
+/// No single call may take longer: the connection manager's own limits do not bound a call while it
+/// reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// A call meets a lost connection, then a server with another password, and then it is done.
 const ATTEMPTS: usize = 3;
 /// Between two looks for the password that a server has since it was started.
 const PASSWORD_PAUSE: Duration = Duration::from_millis(50);
-/// What is large may take longer by so much: 5 MB/s, which is less than half of what a link of 100 Mbit/s carries.
+/// What is large may take longer by so much: 5 MB/s, which is less than half of what a link of 100 Mbit/s
+/// carries.
 const SLOWEST_BYTES_PER_US: u64 = 5;
 
 /// The outcome of a commit that was not refused.
@@ -90,8 +92,9 @@ pub(super) fn transfer_time(bytes: u64) -> Duration {
 }
 
 impl RedisStore {
-    /// Connects to an address, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there, or the server
-    /// lets nobody in without a password, or not with this one. One in a file may be about to be replaced.
+    /// Connects to an address, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there,
+    /// or the server lets nobody in without a password, or not with this one. One in a file may be about
+    /// to be replaced.
     pub async fn connect(address: impl Into<RedisAddress>) -> Result<Self, StoreError> {
         let address = address.into();
         let since = Instant::now();
@@ -152,8 +155,8 @@ impl RedisStore {
         self.connection.get().0
     }
 
-    /// Bounds a call in time; its first failure after a lost connection is repeated once, and where no answer comes, those
-    /// that follow go over another connection.
+    /// Bounds a call in time; its first failure after a lost connection is repeated once, and where no answer
+    /// comes, those that follow go over another connection.
     pub(super) async fn bounded<T, F>(&self, op: &'static str, call: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = redis::RedisResult<T>>,
@@ -185,7 +188,8 @@ impl RedisStore {
                     let is_passing = error.is_passing();
                     last = Some(error);
                     if is_read_only(&e) && !is_repeated && self.connection.replace(number) {
-                        // The name may belong to another server by now, which writes. This may go on for hours.
+                        // The name may belong to another server by now, which writes. This may go on for
+                        // hours.
                         debug!(number, "redis takes no writes; connecting anew");
                     }
                     if is_of_connecting(&e) && self.connection.replace(number) {
@@ -256,7 +260,8 @@ impl RedisStore {
         Ok(as_text(fields))
     }
 
-    /// All fields of several of our bounded hashes in one round trip, in their order. Fails if one of them is no hash.
+    /// All fields of several of our bounded hashes in one round trip, in their order. Fails if one of them is
+    /// no hash.
     pub async fn hashes(
         &self,
         op: &'static str,
@@ -303,8 +308,8 @@ impl RedisStore {
     }
 }
 
-/// What an answer of the commit script means. A number that cannot be read is never taken for 0: the whole job would be written
-/// again for it.
+/// What an answer of the commit script means. A number that cannot be read is never taken for 0: the whole
+/// job would be written again for it.
 fn committed(answer: &[String]) -> Result<Committed, StoreError> {
     let unexpected = || StoreError::Refused { op: "commit", cause: format!("unexpected answer {answer:?}") };
     let number = |text: &str| text.parse::<u64>().map_err(|_| unexpected());
@@ -325,7 +330,8 @@ fn as_text(fields: Fields) -> BTreeMap<String, String> {
     fields.into_iter().map(|(field, value)| (text(field), text(value))).collect()
 }
 
-/// What a server says that wants a password and was given none. Whatever else fails here is told by the first call.
+/// What a server says that wants a password and was given none. Whatever else fails here is told by the first
+/// call.
 async fn refusal_without_password(mut connection: ConnectionManager) -> Option<String> {
     let asked = timeout(CALL_TIMEOUT, connection.ping::<()>()).await.ok()?;
     asked.err().filter(is_locked_out).map(|error| error.to_string())

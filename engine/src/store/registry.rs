@@ -10,8 +10,8 @@ use super::{error::StoreError, keys, redis_store::RedisStore};
 /// A process that is not refreshed for this long disappears from the registry.
 const ALIVE_EXPIRY_S: i64 = 10;
 
-/// Numbers of workers that are skipped when an engine takes the lead: more than register in the moment by which a store
-/// may go back.
+/// Numbers of workers that are skipped when an engine takes the lead: more than register in the moment by
+/// which a store may go back.
 const GAP: u64 = 100;
 
 impl RedisStore {
@@ -20,7 +20,8 @@ impl RedisStore {
         self.take_incarnations("next incarnation", 1).await
     }
 
-    /// Leaves a gap in the numbers of workers: those that Redis may have given away and forgotten never come again.
+    /// Leaves a gap in the numbers of workers: those that Redis may have given away and forgotten never come
+    /// again.
     pub async fn skip_incarnations(&self, highest_known: Incarnation) -> Result<(), StoreError> {
         self.highest_incarnation.fetch_max(highest_known.0, Ordering::Relaxed);
         self.take_incarnations("skip incarnations", GAP).await.map(drop)

@@ -1,5 +1,6 @@
-//! What the next engine has to know of the processes of a shard: which of them the primary went on without, and which took over. What
-//! the first have is old, and so is what a primary has that was there before the second.
+//! What the next engine has to know of the processes of a shard: which of them the primary went on without,
+//! and which took over. What the first have is old, and so is what a primary has that was there before the
+//! second.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -37,8 +38,8 @@ impl RoleNotes {
 }
 
 impl RedisStore {
-    /// Notes this of a shard; of two terms the later one stays. False, and nothing is noted, if another engine leads than that of
-    /// `epoch`.
+    /// Notes this of a shard; of two terms the later one stays. False, and nothing is noted, if another
+    /// engine leads than that of `epoch`.
     pub async fn note_role(
         &self,
         shard: ShardIndex,

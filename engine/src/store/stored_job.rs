@@ -24,7 +24,8 @@ impl RedisStore {
         self.read_of_size(job, self.record_bytes(job).await?).await
     }
 
-    /// About how many bytes the records of a job have in Redis, which looks at a few fields of each key; 0 where it does not tell.
+    /// About how many bytes the records of a job have in Redis, which looks at a few fields of each key; 0
+    /// where it does not tell.
     pub async fn record_bytes(&self, job: &JobId) -> Result<u64, StoreError> {
         let names = JobKeys::new(job);
         let mut pipe = redis::pipe();

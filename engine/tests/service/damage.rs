@@ -196,7 +196,8 @@ async fn of_a_job_that_is_not_whole_it_is_said_that_the_server_has_evicted_keys(
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let job = begin(&rig.client().await, Kind::Graph, "cut").await;
     let state = JobKeys::new(&job).state;
-    // A key of somebody else goes because of its expiry, and nothing of ours; what is missing of the job we remove.
+    // A key of somebody else goes because of its expiry, and nothing of ours; what is missing of the job we
+    // remove.
     let fill = "redis.call('SET', 'another', string.rep('x', 100000), 'EX', 1000)";
     let _: () = store.query("fill", &["EVAL", fill, "0"]).await.unwrap();
     let set = async |name, value| store.query::<()>("set", &["CONFIG", "SET", name, value]).await;
@@ -222,7 +223,8 @@ async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let job = begin(&rig.client().await, Kind::Training, "poison").await;
     let sound = submit(&rig.client().await, graph("sound", vec![call(b"1")])).await;
-    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no next one.
+    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no
+    // next one.
     let state = JobKeys::new(&job).state;
     let job_state: String = store.query("read", &["HGET", &state, "job_state"]).await.unwrap();
     let spoiled = job_state.replace("\"clock_revision\":0", &format!("\"clock_revision\":{}", u64::MAX));

@@ -1,4 +1,5 @@
-//! A Redis server whose memory is nearly full: nothing new is taken in, so that what is there can come to its end and be deleted.
+//! A Redis server whose memory is nearly full: nothing new is taken in, so that what is there can come to its
+//! end and be deleted.
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@ use clap::Parser;
 use syncline::Client;
 use syncline_examples::integral;
 
-/// Integrates the square root on the cluster that is running, whose workers (`task-worker`) halve the interval until it is
-/// exact enough.
+/// Integrates the square root on the cluster that is running, whose workers (`task-worker`) halve the
+/// interval until it is exact enough.
 #[derive(Parser)]
 struct Args {
     /// Where the interval begins.

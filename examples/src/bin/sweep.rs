@@ -6,8 +6,8 @@ use clap::Parser;
 use syncline::{Client, OnNan, TaskState, Training};
 use syncline_examples::{Run, digits, sweep};
 
-/// Looks for the best learning rate for the digits, on the cluster that is running and with the functions of a
-/// `task-worker`.
+/// Looks for the best learning rate for the digits, on the cluster that is running and with the functions of
+/// a `task-worker`.
 #[derive(Parser)]
 struct Args {
     /// Learning rates to try, such as 0.001 0.01 0.1 1.

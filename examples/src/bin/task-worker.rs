@@ -1,7 +1,7 @@
 //! The worker for the examples of general tasks: it has the functions that their graphs call.
 //!
-//! `cargo run --release -p syncline-examples --bin task-worker`, once per machine or more often; `syncline up --workers 0`
-//! starts the rest.
+//! `cargo run --release -p syncline-examples --bin task-worker`, once per machine or more often; `syncline up
+//! --workers 0` starts the rest.
 
 use std::process::ExitCode;
 

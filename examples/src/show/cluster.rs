@@ -17,7 +17,8 @@ use tracing_subscriber::{
 use super::{Extent, Flags, progress::Progress, report::Report};
 use crate::Run;
 
-/// Trains `job` on a whole cluster, with a bar while it lasts, and prints a report. `name` begins the job's id.
+/// Trains `job` on a whole cluster, with a bar while it lasts, and prints a report. `name` begins the job's
+/// id.
 pub fn show(
     name: &str,
     flags: &Flags,

@@ -35,7 +35,8 @@ pub struct Extent {
     pub policy: Policy,
     /// Passes over the training samples.
     pub epochs: u32,
-    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full
+    /// speed.
     pub step_ms: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What the example programs have in common: flags, a cluster in this process, a bar while it trains, a report.
+//! What the example programs have in common: flags, a cluster in this process, a bar while it trains, a
+//! report.
 
 mod cluster;
 mod flags;

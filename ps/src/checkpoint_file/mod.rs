@@ -1,4 +1,5 @@
-//! A checkpoint as one file, for another job, another number of shards, or people: safetensors, in this order.
+//! A checkpoint as one file, for another job, another number of shards, or people: safetensors, in this
+//! order.
 //!
 //! | tensors | what | how many |
 //! |---|---|---|
@@ -6,9 +7,10 @@
 //! | `optimizer.first/NAME` | velocity, or first moment | of trained ones, with momentum and Adam |
 //! | `optimizer.second/NAME` | second moment | of trained ones, with Adam |
 //!
-//! What else another training has to know is JSON under `syncline.checkpoint` in the file's metadata: [`CheckpointAbout`]. It has the
-//! BLAKE3 of each of the three sections, and under `syncline.checkpoint.digest` stands its own, so that no flipped bit becomes a weight or a
-//! sample that counts twice. Who changes numbers on purpose takes `digests` out, and that entry.
+//! What else another training has to know is JSON under `syncline.checkpoint` in the file's metadata:
+//! [`CheckpointAbout`]. It has the BLAKE3 of each of the three sections, and under
+//! `syncline.checkpoint.digest` stands its own, so that no flipped bit becomes a weight or a sample that
+//! counts twice. Who changes numbers on purpose takes `digests` out, and that entry.
 
 mod sections;
 mod write;
@@ -53,7 +55,8 @@ pub struct CheckpointAbout {
 }
 
 impl CheckpointAbout {
-    /// Reads and checks the head of a file, and that its numbers are those that were written. Cost: a pass over the file.
+    /// Reads and checks the head of a file, and that its numbers are those that were written. Cost: a pass
+    /// over the file.
     ///
     /// # Errors
     /// Invalid data, with what is wrong in words.

@@ -18,11 +18,12 @@ use crate::{
 
 /// How long it holds that others hear of all shards.
 const HEARD_FOR: Duration = Duration::from_secs(3);
-/// Whoever has not tried to reach a shard for so long has nothing to do there, and does not know whether it is reached by now.
+/// Whoever has not tried to reach a shard for so long has nothing to do there, and does not know whether it
+/// is reached by now.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
-/// connection that breaks is opened again at that address.
+/// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here,
+/// and a connection that breaks is opened again at that address.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses(Arc<Mutex<Known>>);
 
@@ -68,9 +69,9 @@ impl Addresses {
         self.lock().addresses.clone()
     }
 
-    /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: whoever is still there may keep a caller
-    /// waiting forever. One who reads what was lent waits for nobody: it is cut with the next call. Whether a shard is reached where
-    /// it is now is to be found out.
+    /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: whoever is still there
+    /// may keep a caller waiting forever. One who reads what was lent waits for nobody: it is cut with
+    /// the next call. Whether a shard is reached where it is now is to be found out.
     pub fn set(&self, addresses: Vec<String>) {
         let mut known = self.lock();
         known.addresses = addresses;
@@ -81,8 +82,8 @@ impl Addresses {
         }
     }
 
-    /// A caller goes on to read what these shards have lent. False: one of them has moved just now, and got it back with the
-    /// connection.
+    /// A caller goes on to read what these shards have lent. False: one of them has moved just now, and got
+    /// it back with the connection.
     pub(super) fn begin_reading(&self, mut lenders: impl Iterator<Item = usize>) -> bool {
         let mut known = self.lock();
         known.reads_lent = lenders.all(|index| known.connections.contains_key(&index));
@@ -102,7 +103,8 @@ impl Addresses {
         self.lock().heard = heard.then(Instant::now);
     }
 
-    /// Whether others have just said that they hear of all shards: one that is not reached from here is there.
+    /// Whether others have just said that they hear of all shards: one that is not reached from here is
+    /// there.
     pub(super) fn are_heard(&self) -> bool {
         self.lock().heard.is_some_and(|since| since.elapsed() < HEARD_FOR)
     }
@@ -128,8 +130,8 @@ impl Addresses {
         self.lock().connections.values().map(|connection| connection.transport).collect()
     }
 
-    /// The same in words: `shm` if it is the same for all, `shm,tcp` else, with ` (pushes as int8)` behind it where it was found out
-    /// that this is faster; `None` without any connection.
+    /// The same in words: `shm` if it is the same for all, `shm,tcp` else, with ` (pushes as int8)` behind it
+    /// where it was found out that this is faster; `None` without any connection.
     pub fn transport_words(&self) -> Option<String> {
         let each = self.transports();
         let first = each.first()?;

@@ -38,7 +38,8 @@ impl BlobClient {
         Self { cancel_token, ..self }
     }
 
-    /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there already.
+    /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there
+    /// already.
     pub fn put(&self, address: &str, bytes: &[u8]) -> Result<String, PsError> {
         let digest = blake3::hash(bytes);
         self.put_as(address, *digest.as_bytes(), bytes).map_err(|t| t.into_error(address))?;
@@ -82,9 +83,9 @@ impl BlobClient {
         Err(unasked.unwrap_or(lost))
     }
 
-    /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried again for so long.
-    /// A blob that none has is asked for again for a moment: a process that has just taken over may not know yet where it is. So is
-    /// one that a shard's disk did not give.
+    /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried
+    /// again for so long. A blob that none has is asked for again for a moment: a process that has just
+    /// taken over may not know yet where it is. So is one that a shard's disk did not give.
     pub fn get_within(
         &self,
         addresses: &Addresses,
@@ -106,7 +107,8 @@ impl BlobClient {
         }
     }
 
-    /// Whether the shard at `address` keeps the blob whole. It reads all of it, and removes it if it is damaged.
+    /// Whether the shard at `address` keeps the blob whole. It reads all of it, and removes it if it is
+    /// damaged.
     pub fn has(&self, address: &str, digest: &str) -> Result<bool, PsError> {
         let wanted = digest_from_hex(digest)?;
         let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.check_blob(wanted));
@@ -142,8 +144,8 @@ pub(super) fn fetch_whole(link: &mut Link, digest: Digest, total: u64) -> Result
         Ok((coming == total && *blake3::hash(&bytes).as_bytes() == digest).then_some(bytes))
     };
     match fetch(link)? {
-        // The shard removes what its disk has damaged, so that it is uploaded again. It is there all the same if it was damaged on the way,
-        // or if the second process of the shard has it whole.
+        // The shard removes what its disk has damaged, so that it is uploaded again. It is there all the same
+        // if it was damaged on the way, or if the second process of the shard has it whole.
         None if link.check_blob(digest)? == Some(total) => fetch(link),
         fetched => Ok(fetched),
     }
@@ -166,8 +168,8 @@ pub(super) fn missing(digest: &str) -> PsError {
     PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
 }
 
-/// The addresses of all shards, in order, beginning with the one that the digest says: what has many digests is spread over
-/// all of them.
+/// The addresses of all shards, in order, beginning with the one that the digest says: what has many digests
+/// is spread over all of them.
 pub(super) fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
     let [a, b, c, d, ..] = digest;
     let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);

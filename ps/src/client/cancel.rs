@@ -10,8 +10,8 @@ use std::{
 
 use crate::{PsError, transport::Socket};
 
-/// Ends the calls of the [`ShardSet`](super::ShardSet), [`BlobClient`](super::BlobClient) and [`ValueClient`](super::ValueClient)
-/// that were given it: for good, or those of a while.
+/// Ends the calls of the [`ShardSet`](super::ShardSet), [`BlobClient`](super::BlobClient) and
+/// [`ValueClient`](super::ValueClient) that were given it: for good, or those of a while.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken(Arc<State>);
 
@@ -55,7 +55,8 @@ impl CancelToken {
         if self.is_canceled() { Err(PsError::Canceled) } else { Ok(()) }
     }
 
-    /// Registers the connection of shard `index`, to be shut down by a cancel; after one it is shut down at once.
+    /// Registers the connection of shard `index`, to be shut down by a cancel; after one it is shut down at
+    /// once.
     pub(crate) fn register(&self, index: usize, socket: Option<&Socket>) {
         let mut sockets = self.sockets();
         match socket {
@@ -67,7 +68,8 @@ impl CancelToken {
         }
     }
 
-    /// Registers the connection for a blob or a value, of which there is one at a time, until [`let_go`](Self::let_go).
+    /// Registers the connection for a blob or a value, of which there is one at a time, until
+    /// [`let_go`](Self::let_go).
     pub(super) fn hold(&self, socket: &Socket) {
         self.register(BLOB_SOCKET, Some(socket));
     }

@@ -99,7 +99,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// What follows from pushes that take so long, in steps of 100 ms; the first one of all only begins a step.
+    /// What follows from pushes that take so long, in steps of 100 ms; the first one of all only begins a
+    /// step.
     fn all(trial: &mut CodecTrial, took_ms: [u64; PUSHES]) -> TrialStep {
         let start = Instant::now();
         let mut at = trial.last_end.unwrap_or_else(|| {

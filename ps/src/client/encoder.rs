@@ -8,8 +8,9 @@ use crate::{
     optim::scale_and_add,
 };
 
-/// Encodes the pushes to one shard. What a push loses is added to the next one, from the moment on at which the shard has
-/// acknowledged it: a push that is sent again is the same bytes, and one that never counted leaves nothing behind.
+/// Encodes the pushes to one shard. What a push loses is added to the next one, from the moment on at which
+/// the shard has acknowledged it: a push that is sent again is the same bytes, and one that never counted
+/// leaves nothing behind.
 ///
 /// Memory: two f32 for each element of the shard's range, and the bytes of one push.
 pub(super) struct PushEncoder {
@@ -93,9 +94,9 @@ impl PushEncoder {
         seq <= self.acknowledged
     }
 
-    /// Begins push `seq`, or goes on with it. `weight`: that of the push in the mean of a round, above zero; `None`: it is a step of
-    /// its own. Answers where chunk `first_chunk` begins in [`PushEncoder::bytes`], and where
-    /// the last one ends.
+    /// Begins push `seq`, or goes on with it. `weight`: that of the push in the mean of a round, above zero;
+    /// `None`: it is a step of its own. Answers where chunk `first_chunk` begins in
+    /// [`PushEncoder::bytes`], and where the last one ends.
     pub(super) fn begin(&mut self, seq: u64, first_chunk: u32, weight: Option<f32>) -> (u64, u64) {
         let is_new = self.on_its_way.is_none_or(|push| push.seq != seq);
         if is_new {
@@ -111,7 +112,8 @@ impl PushEncoder {
         (all - self.chunks.bytes_from(self.codec, first_chunk), all)
     }
 
-    /// What is kept back counts with the weight of the push that says it: where that is another one, it is said as much louder.
+    /// What is kept back counts with the weight of the push that says it: where that is another one, it is
+    /// said as much louder.
     fn carry_over(&mut self, weight: Option<f32>) {
         if let (Some(before), Some(now)) = (self.residual_weight, weight)
             && before != now

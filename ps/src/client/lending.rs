@@ -19,8 +19,8 @@ use crate::{
     wire::{Reply, Request, SessionKey},
 };
 
-/// Memory for the gradients of a whole job, in layout order, which shards on this machine map: what is pushed from here is
-/// not copied.
+/// Memory for the gradients of a whole job, in layout order, which shards on this machine map: what is pushed
+/// from here is not copied.
 ///
 /// It may be written only while no push from here is under way; one is until [`ShardSet::push`] returns.
 #[derive(Debug)]
@@ -98,8 +98,8 @@ pub(super) struct LentSlots {
     shape: SlotShape,
 }
 
-/// Memory in which one shard on this machine lends parameters, for those who tell a device of it. The shard writes there, and
-/// this process may only read.
+/// Memory in which one shard on this machine lends parameters, for those who tell a device of it. The shard
+/// writes there, and this process may only read.
 #[derive(Debug, Clone)]
 pub struct LentMemory(Arc<LentSlots>);
 
@@ -147,12 +147,14 @@ impl LentValues {
     #[expect(unsafe_code, reason = "the numbers lie in memory that the shard maps")]
     fn values(&self) -> &[f32] {
         let at = self.slot as usize * self.slots.shape.slot_bytes as usize;
-        // SAFETY: the memory cannot shrink. The shard, which belongs to our user and has shown that it knows the cluster's
-        // token, writes there only when we have given the slot back: with the next push or pull, which need `&mut ShardSet`
-        // and so end this borrow. A connection gives it back, too, when it is cut. A shard that cuts its connections, because it stops
-        // or another process serves, writes to no slot from then on (`Shared::cut_connections`). From here it is not cut because a
-        // shard has moved, as long as this is read (`Addresses::begin_reading`), but where the calls of the job are ended from another
-        // thread. What is computed then goes nowhere, and each element is one of the numbers that were written.
+        // SAFETY: the memory cannot shrink. The shard, which belongs to our user and has shown that it knows
+        // the cluster's token, writes there only when we have given the slot back: with the next push
+        // or pull, which need `&mut ShardSet` and so end this borrow. A connection gives it back,
+        // too, when it is cut. A shard that cuts its connections, because it stops or another process
+        // serves, writes to no slot from then on (`Shared::cut_connections`). From here it is not cut because
+        // a shard has moved, as long as this is read (`Addresses::begin_reading`), but where the
+        // calls of the job are ended from another thread. What is computed then goes nowhere, and
+        // each element is one of the numbers that were written.
         unsafe { self.slots.mapping.floats(at, self.range.len() as usize) }
     }
 
@@ -165,8 +167,8 @@ impl LentValues {
 }
 
 impl Link {
-    /// Asks a shard on this machine to lend its parameters and to take gradients where they lie. Without them, values travel
-    /// through the connection: no fault of the shard is an error here.
+    /// Asks a shard on this machine to lend its parameters and to take gradients where they lie. Without
+    /// them, values travel through the connection: no fault of the shard is an error here.
     pub(super) fn lend(&mut self, request: LendRequest<'_>) -> Result<(), LinkError> {
         let session = request.session.clone();
         self.ask(&Request::LendParameters { session: session.clone() })?;
@@ -195,8 +197,8 @@ impl Link {
 }
 
 impl ShardSet {
-    /// Where gradients lie that shards on this machine need not be sent; `None` if no shard takes them so. Only who asks has the memory
-    /// for them taken, all of it at once.
+    /// Where gradients lie that shards on this machine need not be sent; `None` if no shard takes them so.
+    /// Only who asks has the memory for them taken, all of it at once.
     pub fn gradient_area(&self) -> Option<Arc<GradientArea>> {
         let takes = |link: &Link| link.takes_gradients;
         let any = self.conns.iter().any(|conn| conn.link.as_ref().is_some_and(takes));
@@ -218,8 +220,9 @@ impl ShardSet {
         matches!(self.area.get(), Some(Some(area)) if area.is(gradients))
     }
 
-    /// As [`ShardSet::pull`], but what shards on this machine lend stays where it is: [`ShardSet::values`] finds it until the
-    /// next push or pull. `tensors`: the ranges that will be asked for. One that no shard lends as a whole is copied.
+    /// As [`ShardSet::pull`], but what shards on this machine lend stays where it is: [`ShardSet::values`]
+    /// finds it until the next push or pull. `tensors`: the ranges that will be asked for. One that no
+    /// shard lends as a whole is copied.
     pub fn pull_in_place(
         &mut self,
         condition: ReadCondition,
@@ -254,8 +257,8 @@ impl ShardSet {
         }
     }
 
-    /// The values of `range`, one of those that [`ShardSet::pull_in_place`] was told of: where a shard lends them, or else from
-    /// `own`, into which was pulled.
+    /// The values of `range`, one of those that [`ShardSet::pull_in_place`] was told of: where a shard lends
+    /// them, or else from `own`, into which was pulled.
     ///
     /// # Panics
     /// If `own` has no such range.

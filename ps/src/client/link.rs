@@ -80,8 +80,9 @@ impl LinkError {
 }
 
 impl Link {
-    /// Connects over TCP to whichever shard is there, and greets: enough for what is known by its digest. `limit` bounds each of
-    /// connecting, greeting as a whole, sending, and reading what must come at once.
+    /// Connects over TCP to whichever shard is there, and greets: enough for what is known by its digest.
+    /// `limit` bounds each of connecting, greeting as a whole, sending, and reading what must come at
+    /// once.
     pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
         Self::open_under(&CancelToken::default(), address, token, limit)
     }
@@ -97,7 +98,8 @@ impl Link {
         Self::greet(socket, None, token, limit)
     }
 
-    /// The same, to a process of this shard: where another one has the address by now, the connection counts as broken.
+    /// The same, to a process of this shard: where another one has the address by now, the connection counts
+    /// as broken.
     pub(crate) fn open_shard(
         address: &str,
         shard: ShardPosition,
@@ -144,7 +146,8 @@ impl Link {
         Self { channel, scratch, read_limit: None, lent: None, takes_gradients: false, upgrade_failed: false }
     }
 
-    /// Asks to go on in shared memory, in messages of about so many bytes. After a fault the connection goes on as it was.
+    /// Asks to go on in shared memory, in messages of about so many bytes. After a fault the connection goes
+    /// on as it was.
     pub(super) fn share_memory(&mut self, bytes: u64, limit: Duration) -> Result<(), LinkError> {
         self.ask(&Request::ShareMemory { bytes })?;
         match self.answer()? {
@@ -247,7 +250,8 @@ impl Link {
         }
     }
 
-    /// The same; an error where the other process of the shard may have it. A stat does not tell, so that it is asked for the blob itself.
+    /// The same; an error where the other process of the shard may have it. A stat does not tell, so that it
+    /// is asked for the blob itself.
     pub(crate) fn find_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
         if let Some(bytes) = self.stat_blob(digest)? {
             return Ok(Some(bytes));
@@ -266,8 +270,9 @@ impl Link {
         }
     }
 
-    /// Stores a blob of so many bytes by this `request`; `send` writes them, unless it is there already, and whole. The shard brings it to
-    /// disk before it answers, which takes `limit` at most; `None`: as long as it may.
+    /// Stores a blob of so many bytes by this `request`; `send` writes them, unless it is there already, and
+    /// whole. The shard brings it to disk before it answers, which takes `limit` at most; `None`: as long
+    /// as it may.
     pub(crate) fn put_blob(
         &mut self,
         request: &Request,
@@ -298,7 +303,8 @@ impl Link {
         }
     }
 
-    /// Asks for a blob that should have `length` bytes, and says how many of them come: fewer of one that the shard's disk has cut short.
+    /// Asks for a blob that should have `length` bytes, and says how many of them come: fewer of one that the
+    /// shard's disk has cut short.
     pub(crate) fn ask_whole_blob(&mut self, digest: Digest, length: u64) -> Result<u64, LinkError> {
         self.ask(&Request::GetBlob { digest, offset: 0, length })?;
         match self.answer()? {

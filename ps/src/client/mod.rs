@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! A broken connection is opened again and the push goes on where it was cut, or the pull is asked again, until
-//! [`ClientOptions::retry_limit`] has passed without progress.
+//! A broken connection is opened again and the push goes on where it was cut, or the pull is asked again,
+//! until [`ClientOptions::retry_limit`] has passed without progress.
 
 mod addresses;
 mod blob;

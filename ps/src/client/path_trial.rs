@@ -1,4 +1,5 @@
-//! Whether the way to a shard carries more than small messages: a path that loses packets of full size lets every greeting through.
+//! Whether the way to a shard carries more than small messages: a path that loses packets of full size lets
+//! every greeting through.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::{
     wire::{ECHO_BYTES, Reply, Request},
 };
 
-/// Connects as a worker does, moves [`ECHO_BYTES`] both ways, and says by which transport. `limit` bounds each of connecting, sending
-/// and waiting.
+/// Connects as a worker does, moves [`ECHO_BYTES`] both ways, and says by which transport. `limit` bounds
+/// each of connecting, sending and waiting.
 ///
 /// # Errors
 /// E594 if the shard answers and so many bytes do not pass; else as [`connect`](super::connect).

@@ -67,7 +67,8 @@ struct Answer {
 }
 
 impl ShardSet {
-    /// Waits for `condition` on every shard and reads the parameters into `into`, which has [`ShardSet::elements`] places.
+    /// Waits for `condition` on every shard and reads the parameters into `into`, which has
+    /// [`ShardSet::elements`] places.
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
@@ -199,7 +200,8 @@ impl ShardSet {
         Ok(())
     }
 
-    /// How the values of a pull travel: rows as they are, and what people look at, which is pinned, is always exact.
+    /// How the values of a pull travel: rows as they are, and what people look at, which is pinned, is always
+    /// exact.
     fn pull_codec_of(&self, wanted: PullRequest<'_>) -> Codec {
         match wanted {
             PullRequest { condition: ReadCondition::Version { .. }, rows: None } => self.pull_codec,
@@ -215,8 +217,9 @@ impl ShardSet {
             codec => self.chunked(index).bytes_from(codec, 0),
         };
         let (link, _) = self.link(index)?;
-        // The version may take as long as the slowest worker; a shard that waits for it says so. It is the turn of the others then: what
-        // they send must be taken before they count this client among those that vanished.
+        // The version may take as long as the slowest worker; a shard that waits for it says so. It is the
+        // turn of the others then: what they send must be taken before they count this client among
+        // those that vanished.
         link.set_read_timeout(Some(silence))?;
         let Some(answer) = link.answer_or_sign()? else { return Ok(PullState::Requested) };
         match answer {

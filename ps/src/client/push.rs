@@ -1,8 +1,8 @@
 //! Pushing a gradient to all shards, each its part.
 //!
-//! Parts are sent in turns, so that all shards work at the same time although one thread sends. After a broken
-//! connection the shard is asked how far the push came, and it goes on from there. A part that is compressed is encoded while
-//! it is sent.
+//! Parts are sent in turns, so that all shards work at the same time although one thread sends. After a
+//! broken connection the shard is asked how far the push came, and it goes on from there. A part that is
+//! compressed is encoded while it is sent.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -77,17 +77,18 @@ enum PushState {
 }
 
 impl ShardSet {
-    /// Pushes number `seq` and returns when every shard has acknowledged it. Numbers count iterations from 1: the push
-    /// begins right behind the last one and stands for `header.covers` of them.
+    /// Pushes number `seq` and returns when every shard has acknowledged it. Numbers count iterations from 1:
+    /// the push begins right behind the last one and stands for `header.covers` of them.
     ///
     /// `gradients`: slices in layout order, together [`ShardSet::elements`]; ignored if `header.skip`.
     pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<PushStats, PsError> {
         self.push_and_request(seq, header, gradients, None)
     }
 
-    /// As [`ShardSet::push`]; each shard is also asked for `next`, behind the push and before its acknowledgement, so
-    /// that it goes from one to the other without waiting for us. The values, which contain this push, must be read at
-    /// once with [`ShardSet::pull`] for the same version, or given up with [`ShardSet::drop_requested`].
+    /// As [`ShardSet::push`]; each shard is also asked for `next`, behind the push and before its
+    /// acknowledgement, so that it goes from one to the other without waiting for us. The values, which
+    /// contain this push, must be read at once with [`ShardSet::pull`] for the same version, or given up
+    /// with [`ShardSet::drop_requested`].
     pub fn push_and_request(
         &mut self,
         seq: u64,
@@ -205,8 +206,9 @@ impl ShardSet {
             if parts.iter().all(has_it) {
                 return Ok(());
             }
-            // Whoever sends what it was asked for behind the push counts this client among those that vanished soon, which takes nothing while
-            // another shard waits: it is asked again when all have the push.
+            // Whoever sends what it was asked for behind the push counts this client among those that
+            // vanished soon, which takes nothing while another shard waits: it is asked again
+            // when all have the push.
             if waits_since.elapsed() >= self.options.silence_limit {
                 (0..parts.len())
                     .filter(|index| has_it(&parts[*index]))
@@ -215,7 +217,8 @@ impl ShardSet {
         }
     }
 
-    /// Finds the first chunk to send: 0 on a connection that carried the last push, else what the shard answers.
+    /// Finds the first chunk to send: 0 on a connection that carried the last push, else what the shard
+    /// answers.
     fn begin(&mut self, index: usize, push: &Push<'_>) -> Result<PushState, LinkError> {
         let &Push { seq, header, .. } = push;
         let session = self.session.clone();
@@ -273,7 +276,8 @@ impl ShardSet {
         let ShardConn { link: Some(link), encoder, .. } = &mut self.conns[index] else {
             return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         };
-        // Alone, a shard gets all there is; what is to be encoded goes in turns, so that the link is busy meanwhile.
+        // Alone, a shard gets all there is; what is to be encoded goes in turns, so that the link is busy
+        // meanwhile.
         let turn = match encoder {
             Some(_) => ENCODED_TURN_BYTES,
             None if alone => u64::MAX,

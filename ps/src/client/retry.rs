@@ -9,8 +9,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// An attempt is given so long at least.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(200);
-/// How long a caller tries of which others say that the shard is there: it holds up everybody who trains with it, and what it
-/// cannot do others can.
+/// How long a caller tries of which others say that the shard is there: it holds up everybody who trains with
+/// it, and what it cannot do others can.
 const HEARD_LIMIT: Duration = Duration::from_secs(8);
 
 /// Bounds the time of failures without any progress.
@@ -36,8 +36,8 @@ impl RetryBudget {
         self.since.get_or_insert_with(|| now.checked_sub(silence).unwrap_or(now));
     }
 
-    /// Pauses before the next attempt, each time longer, and says how long that may take. Beyond the limit: `Err` with the
-    /// milliseconds since the first error.
+    /// Pauses before the next attempt, each time longer, and says how long that may take. Beyond the limit:
+    /// `Err` with the milliseconds since the first error.
     pub(super) fn pause(&mut self) -> Result<Duration, u64> {
         self.pause_within(self.limit)
     }

@@ -1,4 +1,5 @@
-//! Pushing and pulling the rows of a batch and what is no table: the *selected array*, of which each shard has a run.
+//! Pushing and pulling the rows of a batch and what is no table: the *selected array*, of which each shard
+//! has a run.
 
 use syncline_rpc::ShardFault;
 use syncline_scheduler::spec::{ElementRange, Layout};
@@ -16,7 +17,8 @@ impl ShardSet {
         self.tables = RowTables::of(layout);
     }
 
-    /// As [`ShardSet::pull`], of these rows and of everything that is no table, in layout order: `into` is as long as that.
+    /// As [`ShardSet::pull`], of these rows and of everything that is no table, in layout order: `into` is as
+    /// long as that.
     pub fn pull_rows(
         &mut self,
         condition: ReadCondition,
@@ -26,8 +28,8 @@ impl ShardSet {
         self.pull_wanted(PullRequest { condition, rows: Some(rows) }, into)
     }
 
-    /// As [`ShardSet::push_and_request`], with a gradient for these rows and for everything that is no table; `next`: what is
-    /// asked for behind it.
+    /// As [`ShardSet::push_and_request`], with a gradient for these rows and for everything that is no table;
+    /// `next`: what is asked for behind it.
     pub fn push_rows(
         &mut self,
         seq: u64,

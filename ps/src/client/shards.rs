@@ -38,15 +38,16 @@ const LONGEST_UPGRADE_PAUSE: Duration = Duration::from_secs(3_600);
 pub struct ClientOptions {
     /// A shard that cannot be reached for this long is an error.
     pub retry_limit: Duration,
-    /// A shard that says nothing for this long, while it owes an answer, is connected to again. Shards that wait for
-    /// others say so every second.
+    /// A shard that says nothing for this long, while it owes an answer, is connected to again. Shards that
+    /// wait for others say so every second.
     pub silence_limit: Duration,
     /// How the bytes travel.
     pub transport: TransportChoice,
-    /// Shards on this machine lend their parameters and take gradients where they lie, see [`ShardSet::pull_in_place`] and
-    /// [`ShardSet::gradient_area`].
+    /// Shards on this machine lend their parameters and take gradients where they lie, see
+    /// [`ShardSet::pull_in_place`] and [`ShardSet::gradient_area`].
     pub in_place: bool,
-    /// Whether they are offered memory for gradients then. A shard counts it, whether anything is pushed from there or not.
+    /// Whether they are offered memory for gradients then. A shard counts it, whether anything is pushed
+    /// from there or not.
     pub offers_gradients: bool,
 }
 
@@ -137,7 +138,8 @@ impl ShardSet {
         Self::connect_with(&addresses.into(), token, session, elements, options, cancel_token)
     }
 
-    /// As [`ShardSet::connect`], with addresses that may change, with options, and only as long as nobody cancels.
+    /// As [`ShardSet::connect`], with addresses that may change, with options, and only as long as nobody
+    /// cancels.
     pub fn connect_with(
         addresses: &Addresses,
         token: Token,
@@ -176,8 +178,8 @@ impl ShardSet {
         Ok(shards)
     }
 
-    /// Compresses all pushes from here on. `trained`: how many elements the optimizer moves; those behind are sent as they
-    /// are. What pushes have lost before comes with the next one, even where that is plain.
+    /// Compresses all pushes from here on. `trained`: how many elements the optimizer moves; those behind are
+    /// sent as they are. What pushes have lost before comes with the next one, even where that is plain.
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
         self.trial = None;
         self.encode_pushes(codec, trained);
@@ -194,20 +196,21 @@ impl ShardSet {
         }
     }
 
-    /// Drops what compressed pushes have lost: those from here on are in another unit, as gradients and changes of parameters are.
+    /// Drops what compressed pushes have lost: those from here on are in another unit, as gradients and
+    /// changes of parameters are.
     pub fn forget_residuals(&mut self) {
         self.conns.iter_mut().filter_map(|conn| conn.encoder.as_mut()).for_each(PushEncoder::forget_residual);
     }
 
-    /// Pulls parameters in fewer bytes from here on, where they travel and are not lent; of what is pinned always every bit.
-    /// `trained`: how many elements the optimizer moves; those behind come as they are.
+    /// Pulls parameters in fewer bytes from here on, where they travel and are not lent; of what is pinned
+    /// always every bit. `trained`: how many elements the optimizer moves; those behind come as they are.
     pub fn compress_pulls(&mut self, codec: Codec, trained: u64) {
         self.drop_requested();
         (self.pull_codec, self.pull_trained) = (codec, trained);
     }
 
-    /// Compresses pushes where that is worth it: measures some as they are, and, over TCP and where they take a tenth of the
-    /// time, some in 8 bits; these stay if they take at most three quarters as long.
+    /// Compresses pushes where that is worth it: measures some as they are, and, over TCP and where they take
+    /// a tenth of the time, some in 8 bits; these stay if they take at most three quarters as long.
     pub fn compress_if_faster(&mut self, trained: u64) {
         self.trial = Some(CodecTrial::new(trained));
     }
@@ -300,8 +303,8 @@ impl ShardSet {
         Ok((conn.link.insert(link), fresh))
     }
 
-    /// Closes connections that are due for another try of a faster transport, while nothing is on its way over them: that of before may
-    /// have had too little time.
+    /// Closes connections that are due for another try of a faster transport, while nothing is on its way
+    /// over them: that of before may have had too little time.
     pub(super) fn retry_upgrades(&mut self, now: Instant) {
         for index in 0..self.conns.len() {
             if self.conns[index].upgrade_at.is_some_and(|at| at <= now) {
@@ -319,7 +322,8 @@ impl ShardSet {
         }
     }
 
-    /// Drops the answers to pulls that [`ShardSet::push_and_request`] asked for, with the connections they come on.
+    /// Drops the answers to pulls that [`ShardSet::push_and_request`] asked for, with the connections they
+    /// come on.
     pub fn drop_requested(&mut self) {
         (0..self.conns.len()).for_each(|index| self.drop_if_requested(index));
     }
@@ -344,7 +348,8 @@ impl ShardSet {
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
         self.addresses.mark_unreachable(index, address, &self.session.run.job);
-        // It has been silent for at least so long, while everybody who trains with this worker may have waited.
+        // It has been silent for at least so long, while everybody who trains with this worker may have
+        // waited.
         if was_open && cause.kind() == io::ErrorKind::TimedOut {
             retry.count_silence(self.options.silence_limit);
         }

@@ -28,7 +28,8 @@ pub(super) struct ConnectOptions<'a> {
     pub bytes: u64,
     /// What is to be read and written where it lies.
     pub lending: Option<LendRequest<'a>>,
-    /// Is told of each connection before anything is waited for on it: it may be one to a stranger that says nothing.
+    /// Is told of each connection before anything is waited for on it: it may be one to a stranger that says
+    /// nothing.
     pub connected: &'a dyn Fn(&Socket),
 }
 
@@ -48,8 +49,8 @@ impl UpgradeError {
     }
 }
 
-/// Connects by the transport that `choice` allows, for messages of about `bytes`, and gives the connection to who speaks
-/// the protocol itself. `shard`: whose process it must be (E613).
+/// Connects by the transport that `choice` allows, for messages of about `bytes`, and gives the connection to
+/// who speaks the protocol itself. `shard`: whose process it must be (E613).
 pub fn connect(
     address: &str,
     shard: Option<ShardPosition>,
@@ -94,7 +95,8 @@ pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, L
     Ok(if out_of_step { tcp } else { shared })
 }
 
-/// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our user.
+/// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our
+/// user.
 fn open_unix(tcp: &mut Link, options: ConnectOptions<'_>) -> Result<Result<Link, UpgradeError>, LinkError> {
     tcp.ask(&Request::LocalSocket)?;
     let path = match tcp.answer()? {

@@ -22,7 +22,8 @@ use crate::{
 
 /// Most connections to one shard that wait for their next use.
 const MAX_IDLE: usize = 16;
-/// A connection that nobody used for so long is closed: the shard may have moved, and nobody asks there any more.
+/// A connection that nobody used for so long is closed: the shard may have moved, and nobody asks there any
+/// more.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// Limit of connecting, and of sending.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -47,7 +48,8 @@ impl IdleLinks {
         self.0.get_mut(address)?.pop().map(|(_, link)| link)
     }
 
-    /// Keeps a connection for the next call, if there are not enough of them, and closes those that were idle for too long.
+    /// Keeps a connection for the next call, if there are not enough of them, and closes those that were idle
+    /// for too long.
     fn keep(&mut self, address: &str, link: Link, now: Instant) {
         self.0.retain(|_, links| {
             links.retain(|(since, _)| now.saturating_duration_since(*since) < IDLE_LIMIT);
@@ -72,8 +74,8 @@ impl ValueClient {
         Self { token, read_limit: READ_LIMIT, idle: Arc::default() }
     }
 
-    /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The shard has them in
-    /// the system's memory then, and on disk within about a second.
+    /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The
+    /// shard has them in the system's memory then, and on disk within about a second.
     pub fn put(
         &self,
         addresses: &[String],
@@ -100,8 +102,8 @@ impl ValueClient {
         }
     }
 
-    /// Fetches a value of so many bytes from the shard that its digest says, or from another one of `addresses`, and checks
-    /// it against its digest.
+    /// Fetches a value of so many bytes from the shard that its digest says, or from another one of
+    /// `addresses`, and checks it against its digest.
     pub fn get(
         &self,
         addresses: &[String],

@@ -24,7 +24,8 @@ impl ChunkedRange {
         self.elements.div_ceil(CHUNK_ELEMENTS as u64) as u32
     }
 
-    /// How many elements of chunk `index` the optimizer moves, and how many are buffers; none of either behind the last one.
+    /// How many elements of chunk `index` the optimizer moves, and how many are buffers; none of either
+    /// behind the last one.
     pub fn chunk(self, index: u32) -> (usize, usize) {
         let (trained, all) = (in_chunk(self.trained, index), in_chunk(self.elements, index));
         (trained, all - trained)

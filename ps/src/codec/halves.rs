@@ -1,4 +1,5 @@
-//! 16 bits each, rounded to the nearest, ties to even. What is beyond the largest value becomes the largest value.
+//! 16 bits each, rounded to the nearest, ties to even. What is beyond the largest value becomes the largest
+//! value.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 

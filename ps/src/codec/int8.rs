@@ -8,7 +8,8 @@ const SCALE_BYTES: usize = size_of::<f32>();
 const LEVELS: f32 = 127.0;
 /// No multiple of a scale up to this one, -128 included, is infinite.
 pub(super) const MAX_SCALE: f32 = f32::MAX / 128.0;
-/// 1.5 × 2^23: added to a small number, it leaves the nearest integer, ties to even, in the low bits of the sum.
+/// 1.5 × 2^23: added to a small number, it leaves the nearest integer, ties to even, in the low bits of the
+/// sum.
 const ROUNDING: f32 = 12_582_912.0;
 
 pub(super) fn bytes(elements: usize) -> usize {

@@ -7,13 +7,14 @@
 //! | int8 | for each 256 elements, the last ones maybe fewer: scale f32, then each as i8; value = scale × i8 | n + 4 ⌈n / 256⌉ |
 //! | top-k | k × f32, then k × place u16, ascending; every other value is zero | 6 k |
 //!
-//! All little-endian. Buffers, such as running statistics, are no gradients: they follow as f32, whatever the codec. The size
-//! of a chunk follows from the codec and the chunk alone, so that a push can be resumed at any chunk, and every length is known
-//! before anything is read.
+//! All little-endian. Buffers, such as running statistics, are no gradients: they follow as f32, whatever the
+//! codec. The size of a chunk follows from the codec and the chunk alone, so that a push can be resumed at
+//! any chunk, and every length is known before anything is read.
 //!
-//! Encoding leaves in the values what it has lost, exactly: value = decoded + lost. Whoever adds that to the next gradient
-//! loses nothing in the long run (error feedback: Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019,
-//! arXiv:1901.09847). Only where a value is beyond the largest of the encoding may the sum be off by its last bit.
+//! Encoding leaves in the values what it has lost, exactly: value = decoded + lost. Whoever adds that to the
+//! next gradient loses nothing in the long run (error feedback: Karimireddy et al., Error Feedback Fixes
+//! SignSGD, ICML 2019, arXiv:1901.09847). Only where a value is beyond the largest of the encoding may the
+//! sum be off by its last bit.
 //!
 //! Pure. One pass over a chunk that is in cache (top-k: five), without allocation.
 
@@ -130,8 +131,8 @@ impl Codec {
         gradient + buffers * size_of::<f32>()
     }
 
-    /// Encodes a chunk into `out`, which is as long as [`Codec::chunk_bytes`] says, and leaves in the first `trained` of
-    /// `values` what was lost, in the others zero. The gradient must be finite.
+    /// Encodes a chunk into `out`, which is as long as [`Codec::chunk_bytes`] says, and leaves in the first
+    /// `trained` of `values` what was lost, in the others zero. The gradient must be finite.
     pub fn encode(self, values: &mut [f32], trained: usize, out: &mut [u8]) {
         let (gradient, buffers) = values.split_at_mut(trained);
         let (encoded, behind) = out.split_at_mut(self.chunk_bytes(trained, 0));
@@ -147,8 +148,8 @@ impl Codec {
         put_plain(buffers, behind);
     }
 
-    /// Decodes a chunk. After [`CodecFault::NotFinite`] of bf16 and fp16 `values` hold what was sent, after other faults anything.
-    /// Whatever is decoded is finite, buffers and plain chunks left out.
+    /// Decodes a chunk. After [`CodecFault::NotFinite`] of bf16 and fp16 `values` hold what was sent, after
+    /// other faults anything. Whatever is decoded is finite, buffers and plain chunks left out.
     pub fn decode(self, bytes: &[u8], trained: usize, values: &mut [f32]) -> Result<(), CodecFault> {
         let (gradient, buffers) = values.split_at_mut(trained);
         let expected = self.chunk_bytes(trained, buffers.len());

@@ -34,8 +34,9 @@ pub(super) fn encode(kept: usize, values: &mut [f32], out: &mut [u8]) {
     }
 }
 
-/// The magnitude of the `kept`-th largest value, and how many of just this one are among the largest. A radix selection: a
-/// count of the values by the highest bits of their magnitudes says which those of the wanted one are, then by the next.
+/// The magnitude of the `kept`-th largest value, and how many of just this one are among the largest. A radix
+/// selection: a count of the values by the highest bits of their magnitudes says which those of the wanted
+/// one are, then by the next.
 fn threshold(kept: usize, values: &[f32]) -> (u32, usize) {
     let (mut prefix, mut wanted) = (0, kept);
     for (shift, width) in DIGITS {

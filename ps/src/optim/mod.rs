@@ -1,10 +1,10 @@
 //! Optimizers: one fused pass over a slice of parameters, its state and its gradient.
 //!
 //! Elementwise, so any cut of the parameters gives the same result. The rules are those of
-//! [`syncline_scheduler::spec::Optimizer`]; `scale` multiplies the gradient before anything else (clipping, or the
-//! weight of a mean). Each slice counts its own steps for Adam's bias correction, so that a chunk which missed a
-//! torn push stays consistent with itself. Results are the same bits on every x86-64 machine: the wide variants
-//! use no fused multiply-add.
+//! [`syncline_scheduler::spec::Optimizer`]; `scale` multiplies the gradient before anything else (clipping,
+//! or the weight of a mean). Each slice counts its own steps for Adam's bias correction, so that a chunk
+//! which missed a torn push stays consistent with itself. Results are the same bits on every x86-64 machine:
+//! the wide variants use no fused multiply-add.
 //!
 //! | rule | state per element | bytes moved per element |
 //! |---|---|---|

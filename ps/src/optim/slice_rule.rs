@@ -1,8 +1,8 @@
 //! An optimizer for a slice of parameters of which some have settings of their own.
 //!
-//! A slice may hold many small tensors, and a tensor may go on in the next slice: what counts is how long the runs of elements are
-//! that step alike. Each run costs a call, each kind of run a [`StepKernel`]; a slice that steps alike throughout costs what it
-//! would cost without any of this.
+//! A slice may hold many small tensors, and a tensor may go on in the next slice: what counts is how long the
+//! runs of elements are that step alike. Each run costs a call, each kind of run a [`StepKernel`]; a slice
+//! that steps alike throughout costs what it would cost without any of this.
 
 use syncline_scheduler::spec::{Optimizer, StepSettings};
 

@@ -49,8 +49,8 @@ pub fn step(
 
 /// One step with everything that is the same for all elements, to be taken by some of a slice.
 ///
-/// What takes no part is left as it is, its moments included: the lazy form of momentum and Adam. The bias correction is that
-/// of the steps of the slice, as in PyTorch's `SparseAdam`.
+/// What takes no part is left as it is, its moments included: the lazy form of momentum and Adam. The bias
+/// correction is that of the steps of the slice, as in PyTorch's `SparseAdam`.
 pub(super) enum StepKernel {
     Sgd { learning_rate: f32, scale: f32, decay: f32 },
     Momentum { nesterov: bool, learning_rate: f32, scale: f32, momentum: f32, decay: f32 },
@@ -197,7 +197,8 @@ pub(in crate::optim) mod tests {
                 weight_decay: 0.01,
                 decoupled: flag,
             });
-            // A larger epsilon than usual: the first centered steps divide by a difference of numbers that are alike.
+            // A larger epsilon than usual: the first centered steps divide by a difference of numbers that
+            // are alike.
             let momentum = if flag { 0.0 } else { 0.5 };
             rules.push(Optimizer::RmsProp {
                 alpha: 0.9,
@@ -220,13 +221,15 @@ pub(in crate::optim) mod tests {
 
     #[test]
     fn rmsprop_steps_as_by_hand() {
-        // alpha 0.5, epsilon 1, rate 1, gradients 2 and 4, from a weight of 10. Mean squares: 0.5 * 0 + 0.5 * 4 = 2, then
-        // 0.5 * 2 + 0.5 * 16 = 9. Mean gradients: 1, then 2.5; variances: 2 - 1 = 1, then 9 - 6.25 = 2.75.
+        // alpha 0.5, epsilon 1, rate 1, gradients 2 and 4, from a weight of 10. Mean squares: 0.5 * 0 + 0.5 *
+        // 4 = 2, then 0.5 * 2 + 0.5 * 16 = 9. Mean gradients: 1, then 2.5; variances: 2 - 1 = 1, then
+        // 9 - 6.25 = 2.75.
         let plain = [10.0 - 2.0 / (2f64.sqrt() + 1.0), 10.0 - 2.0 / (2f64.sqrt() + 1.0) - 4.0 / 4.0];
         let centered = [10.0 - 2.0 / 2.0, 9.0 - 4.0 / (2.75f64.sqrt() + 1.0)];
         // With a momentum of 0.5 the second step has half of the first quotient as well.
         let moved = [plain[0], plain[1] - 0.5 * 2.0 / (2f64.sqrt() + 1.0)];
-        // A decay of 0.25 makes the first gradient 2 + 2.5 = 4.5, whose mean square is 10.125; the second is 4 + 0.25 w.
+        // A decay of 0.25 makes the first gradient 2 + 2.5 = 4.5, whose mean square is 10.125; the second is
+        // 4 + 0.25 w.
         let first = 10.0 - 4.5 / (10.125f64.sqrt() + 1.0);
         let second = 4.0 + 0.25 * first;
         let decayed = [first, first - second / ((5.0625 + 0.5 * second * second).sqrt() + 1.0)];

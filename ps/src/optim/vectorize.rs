@@ -1,7 +1,7 @@
 //! Compiles a loop twice: for every x86-64, and for those with AVX2, chosen at run time.
 //!
-//! AVX2 only, without FMA: a fused multiply-add rounds once instead of twice, and then shards on different machines
-//! would disagree about the same numbers.
+//! AVX2 only, without FMA: a fused multiply-add rounds once instead of twice, and then shards on different
+//! machines would disagree about the same numbers.
 
 /// Wraps a function with a loop the compiler vectorises.
 macro_rules! vectorize {

@@ -1,9 +1,10 @@
 //! Tables of which only rows travel: embeddings, of which a batch reads a few rows of a million.
 //!
-//! A batch names the rows that it reads, a [`RowSelection`]. What of the flat array belongs to it is the same to everybody who
-//! knows the layout: of the tables these rows, and everything else. Put together in the order of the flat array, that is the
-//! *selected array* that a pull answers with and a push carries. A shard's part of it is one run, and so is what begins at a
-//! chunk, so that a push is cut over shards and resumed as one of all parameters is.
+//! A batch names the rows that it reads, a [`RowSelection`]. What of the flat array belongs to it is the same
+//! to everybody who knows the layout: of the tables these rows, and everything else. Put together in the
+//! order of the flat array, that is the *selected array* that a pull answers with and a push carries. A
+//! shard's part of it is one run, and so is what begins at a chunk, so that a push is cut over shards and
+//! resumed as one of all parameters is.
 //!
 //! ```text
 //! selection: for each group of tables: count u32 | ids u32, ascending     (all little-endian)
@@ -43,7 +44,8 @@ struct Table {
     width: u64,
 }
 
-/// Neighboring elements of one chunk that belong to a selection: a row, a part of one, or what belongs to all.
+/// Neighboring elements of one chunk that belong to a selection: a row, a part of one, or what belongs to
+/// all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// Index of the chunk in the shard's range, from 0.
@@ -96,13 +98,14 @@ impl RowTables {
         self.elements_before(selection, u64::MAX)
     }
 
-    /// How many of the first `end` elements of the flat array are selected: where those behind begin in the selected array.
+    /// How many of the first `end` elements of the flat array are selected: where those behind begin in the
+    /// selected array.
     pub fn elements_before(&self, selection: &RowSelection, end: u64) -> u64 {
         self.parts.iter().map(|part| part.selected_before(selection, end)).sum()
     }
 
-    /// What is selected of `range`, in order, cut where chunks begin if the first one begins with the range. Those before chunk
-    /// `first_chunk` are left out.
+    /// What is selected of `range`, in order, cut where chunks begin if the first one begins with the range.
+    /// Those before chunk `first_chunk` are left out.
     pub fn pieces(
         &self,
         selection: &RowSelection,

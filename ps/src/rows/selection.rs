@@ -103,8 +103,8 @@ impl RowSelection {
         }
     }
 
-    /// Reads a selection of rows of these tables from the beginning of a body of which `left` bytes are still to be read, and
-    /// takes off what it has read. After a fault some of the body is still to be read.
+    /// Reads a selection of rows of these tables from the beginning of a body of which `left` bytes are still
+    /// to be read, and takes off what it has read. After a fault some of the body is still to be read.
     pub fn read(
         tables: &RowTables,
         from: &mut impl Read,

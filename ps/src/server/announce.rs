@@ -32,8 +32,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A thread that does what the engine has answered: its own, so that orders which wait for a standby, on all others, do not hold up
-/// the news that it is lost. It ends when this is dropped, with the runtime.
+/// A thread that does what the engine has answered: its own, so that orders which wait for a standby, on all
+/// others, do not hold up the news that it is lost. It ends when this is dropped, with the runtime.
 struct OrderFollower(mpsc::Sender<Answer>);
 
 /// What the engine has answered, to whom, and who is told when it is done.
@@ -68,8 +68,8 @@ pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
     ShardHello::alone(ShardIndex(options.index), options.count, address, rand::random())
 }
 
-/// Announces the shard to the engine that leads, and retries whenever that fails. Returns only if waiting cannot help: no
-/// engine has ever accepted the shard, and what it refuses are the settings of this process.
+/// Announces the shard to the engine that leads, and retries whenever that fails. Returns only if waiting
+/// cannot help: no engine has ever accepted the shard, and what it refuses are the settings of this process.
 pub(super) async fn keep_announcing(
     shared: Arc<Shared>,
     engines: EngineAddresses,

@@ -15,8 +15,8 @@ use tracing::warn;
 use super::{Shared, blobs::disk_fault, checkpoint_digest, checkpoints, damaged_snapshot};
 use crate::{shard::lock, wire::Digest};
 
-/// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while a blob is read waits for what
-/// that finds.
+/// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while
+/// a blob is read waits for what that finds.
 #[derive(Default)]
 pub(super) struct BlobChecks(Mutex<HashMap<Digest, Arc<Check>>>);
 
@@ -39,8 +39,8 @@ impl BlobChecks {
     }
 }
 
-/// As [`stat`](super::blobs::BlobStore::stat), of a blob that is read as a whole first. A damaged one is removed: without it the blob can
-/// be given again, by a peer or by whoever made it.
+/// As [`stat`](super::blobs::BlobStore::stat), of a blob that is read as a whole first. A damaged one is
+/// removed: without it the blob can be given again, by a peer or by whoever made it.
 pub(super) fn check(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
     shared.blob_checks.share(digest, || read_and_judge(shared, digest))
 }
@@ -63,8 +63,8 @@ fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Shard
     Ok(None)
 }
 
-/// Whether a file is what its digest says. What is read may be wrong where the file is right, as by a bad cable, or memory: only what is wrong
-/// twice, the second time from the disk itself, is taken for damaged.
+/// Whether a file is what its digest says. What is read may be wrong where the file is right, as by a bad
+/// cable, or memory: only what is wrong twice, the second time from the disk itself, is taken for damaged.
 fn is_whole(
     digest: &Digest,
     path: &Path,

@@ -1,4 +1,5 @@
-//! Which blobs are being fetched from the other process of the shard because somebody asks for them: one at a time of each.
+//! Which blobs are being fetched from the other process of the shard because somebody asks for them: one at a
+//! time of each.
 
 use std::{
     collections::HashSet,

@@ -1,5 +1,6 @@
-//! The blobs of a shard lie on both of its processes: the one that follows fetches what it lacks, every second; the one that
-//! serves asks the other for what it does not find, and fetches what it lacks of one that comes.
+//! The blobs of a shard lie on both of its processes: the one that follows fetches what it lacks, every
+//! second; the one that serves asks the other for what it does not find, and fetches what it lacks of one
+//! that comes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +32,8 @@ const STORE_LIMIT: Duration = Duration::from_secs(30);
 const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
 /// After so many blobs that cannot be kept a look is over: most of each has crossed the network for nothing.
 const MAX_UNKEPT: usize = 4;
-/// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly, and many.
+/// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly,
+/// and many.
 const SYNCED_BYTES: u64 = 64 << 10;
 /// A blob larger than this is copied beside the others: at 100 Mbit/s it takes more than five seconds.
 const LARGE_BYTES: u64 = 64 << 20;
@@ -49,8 +51,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
     });
 }
 
-/// Fetches, once, what a process has that has just begun to follow this one: if it served before, the values that it was given last are
-/// nowhere else.
+/// Fetches, once, what a process has that has just begun to follow this one: if it served before, the values
+/// that it was given last are nowhere else.
 pub(super) fn fetch_from_new_standby(shared: &Arc<Shared>, standby: &ShardPeer) {
     let (held, standby) = (shared.clone(), standby.clone());
     let fetch = move || {
@@ -74,8 +76,9 @@ pub(super) fn fetch_from_new_standby(shared: &Arc<Shared>, standby: &ShardPeer) 
     }
 }
 
-/// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and this process is to serve at
-/// once with what it has. What it lacks while the primary is there, nobody else has.
+/// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and
+/// this process is to serve at once with what it has. What it lacks while the primary is there, nobody else
+/// has.
 fn note(
     shared: &Shared,
     term: Term,
@@ -102,8 +105,8 @@ fn note(
 /// Blobs that are not here for a reason of their own, and hold up no others.
 #[derive(Default)]
 struct MissingBlobs {
-    /// Those that the primary could not give as they are named: after a power cut some may be torn. They are asked for again after a
-    /// while.
+    /// Those that the primary could not give as they are named: after a power cut some may be torn. They are
+    /// asked for again after a while.
     since: HashMap<Digest, Instant>,
     /// At this one the connection broke last time.
     suspect: Option<Digest>,
@@ -139,7 +142,8 @@ impl MissingBlobs {
         self.large.as_ref().is_some_and(|(large, _)| large == digest)
     }
 
-    /// Notes what became of one. Some: this process could not keep it, while a smaller one may find room here. An error ends the look.
+    /// Notes what became of one. Some: this process could not keep it, while a smaller one may find room
+    /// here. An error ends the look.
     fn judge(
         &mut self,
         digest: Digest,
@@ -160,8 +164,8 @@ impl MissingBlobs {
         Ok(None)
     }
 
-    /// The connection broke at this one, maybe because its file cannot be read: it comes last from now on, and is damaged if
-    /// that happens again.
+    /// The connection broke at this one, maybe because its file cannot be read: it comes last from now on,
+    /// and is damaged if that happens again.
     fn suspect(&mut self, digest: Digest, error: io::Error, primary: &str) -> LinkError {
         if self.suspect.replace(digest) == Some(digest) {
             let same = io::Error::new(error.kind(), error.to_string());
@@ -178,8 +182,9 @@ impl MissingBlobs {
     }
 }
 
-/// What the other one lacks stays: only the engine says what nobody needs, to both. `goes_on`: whether that one is still the other process
-/// of the shard. `looking`: how long it took to find out what is missing, without the copying.
+/// What the other one lacks stays: only the engine says what nobody needs, to both. `goes_on`: whether that
+/// one is still the other process of the shard. `looking`: how long it took to find out what is missing,
+/// without the copying.
 fn fetch_missing(
     shared: &Arc<Shared>,
     primary: &str,
@@ -258,7 +263,8 @@ fn copy_beside(
     thread::Builder::new().name("ps-mirror-large".into()).spawn(work)
 }
 
-/// All digests, asked for in pages: `page` gives the lowest from one on, `whole` of them where there may be more.
+/// All digests, asked for in pages: `page` gives the lowest from one on, `whole` of them where there may be
+/// more.
 fn pages<E>(whole: usize, mut page: impl FnMut(Digest) -> Result<Vec<Digest>, E>) -> Result<Vec<Digest>, E> {
     let (mut all, mut first) = (Vec::new(), Some(Digest::default()));
     while let Some(asked) = first {
@@ -298,8 +304,8 @@ fn stat(link: &mut Link, digest: Digest) -> Result<Option<u64>, LinkError> {
     link.stat_blob(digest).map_err(of_peer)
 }
 
-/// Copies one blob from the other process; false if it is not there. It is invalid if that process cannot give it; another fault
-/// is one of this process.
+/// Copies one blob from the other process; false if it is not there. It is invalid if that process cannot
+/// give it; another fault is one of this process.
 fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkError> {
     match stat(link, digest)? {
         Some(total) => copy_of(shared, link, digest, total),
@@ -324,9 +330,9 @@ fn copy_of(shared: &Shared, link: &mut Link, digest: Digest, total: u64) -> Resu
     Ok(true)
 }
 
-/// Looks for a blob that is not here on the other process of the shard, if this one serves beside such. Whether it is here now. That
-/// one may have served until a moment ago, with values that this one had not fetched yet: until it had the time to come back, none of
-/// them is lost.
+/// Looks for a blob that is not here on the other process of the shard, if this one serves beside such.
+/// Whether it is here now. That one may have served until a moment ago, with values that this one had not
+/// fetched yet: until it had the time to come back, none of them is lost.
 pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool, ShardFault> {
     if shared.role.serves_beside_another_for().is_none() {
         return Ok(false);
@@ -361,8 +367,8 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool
     }
 }
 
-/// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot take it now fetches
-/// it later.
+/// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot
+/// take it now fetches it later.
 pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
     let Some(standby) = shared.role.standby() else { return };
     if let Err(error) = send(shared, &standby.address, digest) {

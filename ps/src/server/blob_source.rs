@@ -31,7 +31,8 @@ enum Origin {
 }
 
 impl BlobSource {
-    /// Opens the blob where it is found whole first: here, or on one of the shards at `addresses`. Whoever has it reads all of it before.
+    /// Opens the blob where it is found whole first: here, or on one of the shards at `addresses`. Whoever
+    /// has it reads all of it before.
     pub(super) fn find(shared: &Shared, digest_hex: &str, addresses: &[String]) -> Result<Self, ShardFault> {
         let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
         if let Some(bytes) = blob_check::check(shared, &digest)? {

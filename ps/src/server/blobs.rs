@@ -1,4 +1,5 @@
-//! Content-addressed blobs on disk: temporary file, fsync, rename; values of tasks are synced later, all at once.
+//! Content-addressed blobs on disk: temporary file, fsync, rename; values of tasks are synced later, all at
+//! once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,7 +33,8 @@ pub(super) struct BlobStore {
     dir: PathBuf,
     /// Makes the names of files that are being written unique.
     written: AtomicU64,
-    /// Held while a blob is looked at in order to be used, or to be removed. When those were looked at whose files could not be told.
+    /// Held while a blob is looked at in order to be used, or to be removed. When those were looked at whose
+    /// files could not be told.
     touch_or_remove: Mutex<HashMap<Digest, Instant>>,
     /// Values that may not be on disk yet.
     unsynced: Mutex<Vec<Digest>>,
@@ -79,8 +81,9 @@ impl BlobStore {
         }
     }
 
-    /// As [`BlobStore::stat`]; also sets the modification time to now, so that the blob is not collected before the caller
-    /// uses it. A disk that can be read only gives it all the same: until it is old, it is kept by what this process remembers.
+    /// As [`BlobStore::stat`]; also sets the modification time to now, so that the blob is not collected
+    /// before the caller uses it. A disk that can be read only gives it all the same: until it is old, it
+    /// is kept by what this process remembers.
     pub(super) fn stat_and_touch(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
         let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.stat(digest)?;
@@ -152,8 +155,8 @@ impl BlobStore {
         Ok(())
     }
 
-    /// Brings the values to disk that have come since the last call and are still needed. What fails is told in the log: a
-    /// value that is lost with the machine's power shows where it is fetched.
+    /// Brings the values to disk that have come since the last call and are still needed. What fails is told
+    /// in the log: a value that is lost with the machine's power shows where it is fetched.
     pub(super) fn sync_values(&self) {
         let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
         let mut any = false;
@@ -183,7 +186,8 @@ impl BlobStore {
         }
     }
 
-    /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link. Its name is on disk afterwards.
+    /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link. Its name is on disk
+    /// afterwards.
     pub(super) fn link(&self, digest: &Digest, file: &Path) -> io::Result<()> {
         let path = self.path(digest);
         match with_parent_dir(&path, || fs::hard_link(file, &path)) {
@@ -248,7 +252,8 @@ pub(super) struct PendingFile {
 }
 
 impl PendingFile {
-    /// Makes its folder again if somebody has removed it. What is in it is its owner's business alone, wherever it is moved.
+    /// Makes its folder again if somebody has removed it. What is in it is its owner's business alone,
+    /// wherever it is moved.
     pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
         let create = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         match with_parent_dir(&path, create) {
@@ -304,8 +309,8 @@ fn with_parent_dir<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Resu
     }
 }
 
-/// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault answered. What must be
-/// durable at once is `kept` elsewhere as well before the answer.
+/// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault
+/// answered. What must be durable at once is `kept` elsewhere as well before the answer.
 pub(super) fn serve_put<D: Duplex>(
     store: &BlobStore,
     connection: &mut Connection<'_, D>,

@@ -1,5 +1,5 @@
-//! Files that end with the BLAKE3 of everything before. One is complete or absent: it is written under a temporary name,
-//! synced, and renamed.
+//! Files that end with the BLAKE3 of everything before. One is complete or absent: it is written under a
+//! temporary name, synced, and renamed.
 
 use std::{
     fs::File,

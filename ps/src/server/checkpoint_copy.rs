@@ -27,8 +27,8 @@ use crate::{
 
 /// Longest list that is read: some hundred thousand names.
 const MAX_LIST_BYTES: u64 = 16 << 20;
-/// How long a process that has begun to serve waits for one that follows before what it lacks counts as lost. Machines that
-/// are started together do not come together.
+/// How long a process that has begun to serve waits for one that follows before what it lacks counts as lost.
+/// Machines that are started together do not come together.
 pub(super) const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A shard's part of a checkpoint that is on disk. The generation says nothing but of which job.
@@ -73,8 +73,8 @@ impl Fetching {
         Wish { fetching: self, number, kept }
     }
 
-    /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
-    /// first, so that nothing is asked for afterwards that is still there.
+    /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the
+    /// process that serves first, so that nothing is asked for afterwards that is still there.
     pub(super) fn give_up(&self, is_removed: impl Fn(&KeptCheckpoint) -> bool) {
         lock(&self.wishes).wanted.retain(|_, kept| !is_removed(kept));
     }
@@ -99,8 +99,8 @@ pub(super) fn list(link: &mut Link) -> Result<KeptCheckpoints, LinkError> {
     Ok(postcard::from_bytes(&body).map_err(io::Error::other)?)
 }
 
-/// Copies one over a connection of its own, while `goes_on`. It is kept if it is whole, its end says what all before it must be, and if
-/// nobody has removed it meanwhile. An [`ShardFault::Io`] is one of this process.
+/// Copies one over a connection of its own, while `goes_on`. It is kept if it is whole, its end says what all
+/// before it must be, and if nobody has removed it meanwhile. An [`ShardFault::Io`] is one of this process.
 pub(super) fn copy(
     shared: &Shared,
     peer: &str,
@@ -147,8 +147,8 @@ fn copy_wanted(
     checkpoints::keep_copy(shared, wish, file, &digest, written_at).map_err(LinkError::Fault)
 }
 
-/// Reads a checkpoint, and where it is not here, or damaged, once more when the process that follows this one has given it. A disk may be
-/// new while that of the other process is not.
+/// Reads a checkpoint, and where it is not here, or damaged, once more when the process that follows this one
+/// has given it. A disk may be new while that of the other process is not.
 ///
 /// # Errors
 /// Those of `read`; [`ShardFault::Io`] where it is too early to say that nobody has it.

@@ -1,5 +1,6 @@
-//! The digest of a whole checkpoint, kept beside it as `NUMBER.digest`: who fetches its file as a blob asks by that, and to read a large file
-//! takes longer than anybody waits. It is missing where the disk or a crash took it, and the file is read then.
+//! The digest of a whole checkpoint, kept beside it as `NUMBER.digest`: who fetches its file as a blob asks
+//! by that, and to read a large file takes longer than anybody waits. It is missing where the disk or a crash
+//! took it, and the file is read then.
 
 use std::{
     fs, io,
@@ -40,7 +41,8 @@ pub(super) fn of(checkpoint: &Path) -> io::Result<Digest> {
     Ok(digest)
 }
 
-/// Removes every one that says so, below the folder of all jobs: a file that was given by it is damaged, and is read the next time.
+/// Removes every one that says so, below the folder of all jobs: a file that was given by it is damaged, and
+/// is read the next time.
 pub(super) fn forget(folder: &Path, digest: &Digest) {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

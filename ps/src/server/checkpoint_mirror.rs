@@ -1,6 +1,7 @@
-//! The checkpoints of a shard lie on both of its processes. Each writes what it holds when the engine says so; what was written
-//! before a process came, the one that follows fetches from the one that serves, in a thread of its own: one may take an hour. What
-//! the one that serves lacks it [asks the other one for](super::checkpoint_copy::or_from_standby) when it needs it.
+//! The checkpoints of a shard lie on both of its processes. Each writes what it holds when the engine says
+//! so; what was written before a process came, the one that follows fetches from the one that serves, in a
+//! thread of its own: one may take an hour. What the one that serves lacks it [asks the other one
+//! for](super::checkpoint_copy::or_from_standby) when it needs it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -65,8 +66,8 @@ struct CheckpointMirror {
 }
 
 impl CheckpointMirror {
-    /// Fetches what has been missing since the last look, of each job the newest first; how many those were. `looking` grows by the
-    /// time that it took to find out.
+    /// Fetches what has been missing since the last look, of each job the newest first; how many those were.
+    /// `looking` grows by the time that it took to find out.
     fn fetch_missing(
         &mut self,
         shared: &Shared,

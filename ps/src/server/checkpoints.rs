@@ -1,6 +1,7 @@
 //! Checkpoints on this shard's disk: `checkpoints/JOB-NONCE/NUMBER.checkpoint`, each the part of this shard.
 //!
-//! A file is complete or absent, and says itself whether it is whole. Only the engine knows which numbers every shard has.
+//! A file is complete or absent, and says itself whether it is whole. Only the engine knows which numbers
+//! every shard has.
 
 use std::{
     fs::{self, File},
@@ -68,7 +69,8 @@ pub(crate) fn number_of_file(path: &Path) -> Option<u64> {
     (name == format!("{number}.{ENDING}")).then_some(number)
 }
 
-/// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
+/// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already
+/// stays.
 pub(super) fn write(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, ShardFault> {
     let bytes = write_part(shared, shard, number)?;
     shard.record(StandbyOp::WriteCheckpoint { number });
@@ -110,7 +112,8 @@ fn write_pinned(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, S
     Ok(bytes)
 }
 
-/// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.
+/// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it
+/// is.
 pub(super) fn make_durably(dir: &Path) -> io::Result<()> {
     folder::make(dir)?;
     dir.ancestors().skip(1).take(2).try_for_each(|above| File::open(above)?.sync_all())
@@ -135,8 +138,8 @@ pub(super) fn load(
     })
 }
 
-/// What a checkpoint is whose file, `what`, could not be read: none if it is not there or damaged. A disk that cannot be read now may
-/// have it.
+/// What a checkpoint is whose file, `what`, could not be read: none if it is not there or damaged. A disk
+/// that cannot be read now may have it.
 fn unreadable(run: &RunId, number: u64, what: &str, error: &io::Error) -> ShardFault {
     if error.kind() == io::ErrorKind::NotFound || is_damage(error) {
         let cause = format!("{what}: {error}");
@@ -225,7 +228,8 @@ pub(super) fn remove_folder_if_empty(shared: &Shared, kept: &KeptCheckpoint) {
     let _ = fs::remove_dir(folder_of(shared, &kept.run));
 }
 
-/// Keeps what another process wrote then, unless it was removed meanwhile; `digest` is what its file ends with.
+/// Keeps what another process wrote then, unless it was removed meanwhile; `digest` is what its file ends
+/// with.
 pub(super) fn keep_copy(
     shared: &Shared,
     wish: &Wish<'_>,
@@ -251,7 +255,8 @@ pub(super) fn keep_copy(
     Ok(is_wanted)
 }
 
-/// Keeps this shard's part of checkpoint `number` as a blob as well; gives its digest. Whoever fetches it finds out whether it is whole.
+/// Keeps this shard's part of checkpoint `number` as a blob as well; gives its digest. Whoever fetches it
+/// finds out whether it is whole.
 pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
     let path = path_of(shared, run, number);
     let digest = or_from_standby(shared, run, number, || {
@@ -263,8 +268,8 @@ pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String,
     Ok(blake3::Hash::from_bytes(digest).to_hex().to_string())
 }
 
-/// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may be late. Without
-/// any limit everything goes, and nothing is written any more.
+/// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may
+/// be late. Without any limit everything goes, and nothing is written any more.
 pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
     let dir = folder_of(shared, run);
     let alone = lock(&shared.checkpoint_files);
@@ -273,7 +278,8 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     }
     let is_given_up = |number: u64| number <= through && !numbers.contains(&number);
     shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run) && is_given_up(fetched.number));
-    // One that another shard could not keep is not written here, either: its copy would lie in memory until the next one.
+    // One that another shard could not keep is not written here, either: its copy would lie in memory until
+    // the next one.
     let served = shared.jobs.find(run).ok();
     let of_job = [served, shared.followed.find(run)];
     of_job.iter().flatten().for_each(|shard| shard.give_checkpoints_up(numbers, through));
@@ -293,7 +299,8 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     Ok(())
 }
 
-/// Removes all checkpoints of a job that is over. None is written any more, whether the job was served here or followed.
+/// Removes all checkpoints of a job that is over. None is written any more, whether the job was served here
+/// or followed.
 pub(super) fn remove_all(
     shared: &Shared,
     run: &RunId,
@@ -310,8 +317,8 @@ pub(super) fn remove_all(
     }
 }
 
-/// Removes what a crash left unfinished in the folders of jobs, of checkpoints and of snapshots. Whatever else somebody put there
-/// is left alone.
+/// Removes what a crash left unfinished in the folders of jobs, of checkpoints and of snapshots. Whatever
+/// else somebody put there is left alone.
 pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
     let kinds = [JobFolders::Checkpoints, JobFolders::Snapshots];
     kinds.into_iter().try_for_each(|what| remove_unfinished_in(&state_dir.join(what.dir_name())))

@@ -43,7 +43,8 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.duplex.write_all(&self.encoded)
     }
 
-    /// Sends an answer that the kernel may hold back until its body follows, if there is one: it would hold it back for 0.2 s.
+    /// Sends an answer that the kernel may hold back until its body follows, if there is one: it would hold
+    /// it back for 0.2 s.
     pub fn reply_corked(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         if body == 0 {
             return self.reply(reply, 0);
@@ -58,14 +59,15 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
     }
 
-    /// Says what is wrong with a request, and ends the connection: the rest of it cannot be told from the next frame.
+    /// Says what is wrong with a request, and ends the connection: the rest of it cannot be told from the
+    /// next frame.
     pub fn hang_up(&mut self, what: String) -> io::Result<()> {
         self.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
         Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
-    /// Reads one chunk of a push, which takes so many bytes, and decodes it: `elements`, the first `trained` of them a
-    /// gradient.
+    /// Reads one chunk of a push, which takes so many bytes, and decodes it: `elements`, the first `trained`
+    /// of them a gradient.
     pub fn read_chunk(
         &mut self,
         codec: Codec,
@@ -96,8 +98,8 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.duplex.write_all(&self.out)
     }
 
-    /// Reads and drops bytes, so that the fault can be answered: closing a connection with unread bytes would discard the
-    /// answer.
+    /// Reads and drops bytes, so that the fault can be answered: closing a connection with unread bytes would
+    /// discard the answer.
     pub fn drain(&mut self, mut bytes: u64) -> io::Result<()> {
         while bytes > 0 {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut self.chunk);

@@ -15,9 +15,11 @@ use syncline_rpc::{MAX_GREETING, hello::Role};
 use super::Shared;
 use crate::transport::Socket;
 
-/// Connections at the same time while there is place for one more that transfers tensors; each of these is a thread.
+/// Connections at the same time while there is place for one more that transfers tensors; each of these is a
+/// thread.
 pub(super) const MAX_CONNECTIONS: usize = 8192;
-/// So many more are let in to say who they are: without the engine's orders a shard would be given up that is only much in demand.
+/// So many more are let in to say who they are: without the engine's orders a shard would be given up that is
+/// only much in demand.
 const CONTROL_PLACES: usize = 256;
 /// Memory that all of them may share with callers, 1 GiB. Whoever comes later is served over its socket.
 const MAX_SHARED_BYTES: usize = 1 << 30;
@@ -72,8 +74,8 @@ impl Connections {
         self.threads().sockets.len() + self.controls.load(Ordering::Relaxed)
     }
 
-    /// Adds a connection. Where too many have not greeted, the oldest of those is closed: strangers cannot use up the connections of
-    /// everybody else.
+    /// Adds a connection. Where too many have not greeted, the oldest of those is closed: strangers cannot
+    /// use up the connections of everybody else.
     fn insert(&self, socket: &Socket) -> u64 {
         let number = self.accepted.fetch_add(1, Ordering::Relaxed);
         let mut threads = self.threads();

@@ -52,7 +52,8 @@ struct Control {
 }
 
 impl Control {
-    /// Goes on only where this process serves the shard. The caller is hung up on otherwise, and asks the one that does.
+    /// Goes on only where this process serves the shard. The caller is hung up on otherwise, and asks the one
+    /// that does.
     async fn while_serving(&self) {
         if !self.shared.role.serves() {
             self.hang_up.notify_one();
@@ -74,7 +75,8 @@ impl Control {
         done
     }
 
-    /// The same for an order that is answered only when the standby has what it changed, of the job that `work` gives as well.
+    /// The same for an order that is answered only when the standby has what it changed, of the job that
+    /// `work` gives as well.
     async fn order_with_standby<T: Send + 'static>(
         self,
         work: impl FnOnce(&Arc<Shared>) -> Result<(T, Option<Arc<JobShard>>), ShardFault> + Send + 'static,
@@ -116,8 +118,9 @@ impl Control {
     }
 }
 
-/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no standby until now, and may
-/// have been read just now, so that nobody asks the other shards for its norms yet.
+/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no
+/// standby until now, and may have been read just now, so that nobody asks the other shards for its norms
+/// yet.
 fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
     let job = shared.jobs.find(run)?;
     job.thaw();
@@ -134,7 +137,8 @@ fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(),
     let mut written = shared.unclaimed.set_aside(&shared.saves, open)?;
     if written.is_none() {
         if open.freeze(epoch)? {
-            // Who waits for something must not be told that the job is over, but ask again until an engine has asked for it.
+            // Who waits for something must not be told that the job is over, but ask again until an engine
+            // has asked for it.
             shared.cut_connections();
             open.notify();
         }
@@ -151,8 +155,8 @@ fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(),
     Ok(())
 }
 
-/// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
-/// connection ends with the runtime, and the caller asks whoever serves next.
+/// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never
+/// begun, the connection ends with the runtime, and the caller asks whoever serves next.
 async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, ShardFault> {
     match order.await {
         Ok(answer) => answer,

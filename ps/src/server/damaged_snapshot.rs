@@ -20,7 +20,8 @@ pub(super) fn aside(snapshot: &Path) -> PathBuf {
     snapshot.with_extension(DAMAGED)
 }
 
-/// Gives the snapshot that is the same file as a damaged blob a name that says so. It stays: it may be all that is left of a training.
+/// Gives the snapshot that is the same file as a damaged blob a name that says so. It stays: it may be all
+/// that is left of a training.
 pub(super) fn set_aside(shared: &Shared, blob: &Path) -> Result<(), ShardFault> {
     match snapshot_of(shared, blob) {
         Ok(Some(path)) => {
@@ -52,7 +53,8 @@ fn snapshot_of(shared: &Shared, blob: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// The digest that a snapshot had when it was written, as far as its blob, which is the same file, is still there.
+/// The digest that a snapshot had when it was written, as far as its blob, which is the same file, is still
+/// there.
 pub(super) fn written_digest(shared: &Shared, snapshot: &Path) -> Result<Option<Digest>, ShardFault> {
     let about = fs::metadata(snapshot).map_err(|e| disk_fault("look at", snapshot, &e))?;
     if about.nlink() == 1 {

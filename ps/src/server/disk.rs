@@ -11,7 +11,8 @@ use syncline_rpc::{DiskState, ShardFault, folder};
 use super::blobs::{PendingFile, UNFINISHED};
 use crate::shard::lock;
 
-/// How often a small file is written. A disk that fails, or has no room for one file more, may have many bytes free.
+/// How often a small file is written. A disk that fails, or has no room for one file more, may have many
+/// bytes free.
 const TRIAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The disk, as it was when it was last looked at: whoever tells others does not wait for it.

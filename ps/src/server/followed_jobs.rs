@@ -47,8 +47,9 @@ impl FollowedJobs {
         old.iter().for_each(|job| job.end());
     }
 
-    /// Those that can be served; nothing changes them any more, and none comes in. Waits for the changes that are being made, which may
-    /// take long: until they are [forgotten](Self::forget_all) this process says that it has them.
+    /// Those that can be served; nothing changes them any more, and none comes in. Waits for the changes that
+    /// are being made, which may take long: until they are [forgotten](Self::forget_all) this process
+    /// says that it has them.
     pub(super) fn finish(&self) -> Vec<Arc<JobShard>> {
         let mut followed = lock(&self.0);
         followed.term = None;

@@ -22,10 +22,12 @@ use crate::{
     wire::{Reply, SessionKey},
 };
 
-/// Longest silence of the primary in the middle of a copy or a change: it may have to wait for a barrier that closes.
+/// Longest silence of the primary in the middle of a copy or a change: it may have to wait for a barrier that
+/// closes.
 const READ_LIMIT: Duration = Duration::from_secs(30);
 
-/// Follows one job until the primary hangs up, or this process serves it. What was followed so far stays if it can be served.
+/// Follows one job until the primary hangs up, or this process serves it. What was followed so far stays if
+/// it can be served.
 pub(super) fn serve(
     shared: &Arc<Shared>,
     connection: &mut Connection<'_, Channel>,

@@ -1,5 +1,5 @@
-//! Folders on this shard's disk of jobs that nobody knows any more: checkpoints, where no engine was there to have them removed, and
-//! snapshots, which stay when their job is deleted.
+//! Folders on this shard's disk of jobs that nobody knows any more: checkpoints, where no engine was there to
+//! have them removed, and snapshots, which stay when their job is deleted.
 
 use std::{
     fs, io,
@@ -12,8 +12,9 @@ use syncline_rpc::{Forgotten, JobFolders, KnownJobs, ShardFault};
 use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::shard::lock;
 
-/// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, earlier ones of the same name included,
-/// and in which nothing was written for so long. Whatever has another name than [`checkpoints::folder_name`] gives is left alone.
+/// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, earlier
+/// ones of the same name included, and in which nothing was written for so long. Whatever has another name
+/// than [`checkpoints::folder_name`] gives is left alone.
 pub(super) fn collect(
     shared: &Shared,
     what: JobFolders,

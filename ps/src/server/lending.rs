@@ -1,4 +1,5 @@
-//! What a worker on this machine reads and writes where it lies: the job's parameters in our memory, its gradients in its own.
+//! What a worker on this machine reads and writes where it lies: the job's parameters in our memory, its
+//! gradients in its own.
 
 use std::{
     io,
@@ -29,7 +30,8 @@ pub(super) struct Lending<'c> {
     gradients: Option<Gradients<'c>>,
 }
 
-/// Parameters that the caller maps. Given back when the connection ends. A caller that stays does not keep a job that has ended.
+/// Parameters that the caller maps. Given back when the connection ends. A caller that stays does not keep a
+/// job that has ended.
 struct Loan {
     job: Weak<JobShard>,
     slot: Option<u32>,
@@ -99,10 +101,11 @@ impl<'c> Gradients<'c> {
 
     #[expect(unsafe_code, reason = "the numbers lie in memory that the caller maps")]
     fn values(&self) -> &[f32] {
-        // SAFETY: the memory cannot shrink. The caller, who holds the cluster's token, keeps to writing there only while none of
-        // its pushes is under way; if it did otherwise, each element would be one of the numbers it wrote, as if it had pushed
-        // them: they are only computed with, and no length or place depends on them. Whatever has to be the same in two places,
-        // here and at a standby, is computed from one copy of them: `JobShard::apply_shared`.
+        // SAFETY: the memory cannot shrink. The caller, who holds the cluster's token, keeps to writing there
+        // only while none of its pushes is under way; if it did otherwise, each element would be one
+        // of the numbers it wrote, as if it had pushed them: they are only computed with, and no
+        // length or place depends on them. Whatever has to be the same in two places, here and at a
+        // standby, is computed from one copy of them: `JobShard::apply_shared`.
         unsafe { self.mapping.floats(self.offset, self.elements) }
     }
 }
@@ -111,8 +114,8 @@ fn is(weak: &Weak<JobShard>, job: &Arc<JobShard>) -> bool {
     ptr::eq(weak.as_ptr(), Arc::as_ptr(job))
 }
 
-/// Lends a slot with the latest values, if the caller maps them and one is free. To copy a large part, or to wait for another caller's
-/// copy, may take longer than the caller listens for.
+/// Lends a slot with the latest values, if the caller maps them and one is free. To copy a large part, or to
+/// wait for another caller's copy, may take longer than the caller listens for.
 pub(super) fn lend<D: Duplex>(
     job: &Arc<JobShard>,
     connection: &mut Connection<'_, D>,
@@ -186,7 +189,8 @@ fn over_unix(connection: &Connection<'_, Channel>) -> Result<(), ShardFault> {
     }
 }
 
-/// Answers one push whose numbers lie in the caller's memory. An error leaves what was applied so far resumable.
+/// Answers one push whose numbers lie in the caller's memory. An error leaves what was applied so far
+/// resumable.
 pub(super) fn serve_push(
     jobs: &JobTable,
     connection: &mut Connection<'_, Channel>,

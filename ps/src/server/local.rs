@@ -63,7 +63,8 @@ impl LocalListener {
     }
 }
 
-/// Goes over to shared memory, if the caller sits at the unix socket and there is memory. `counted` counts it from then on.
+/// Goes over to shared memory, if the caller sits at the unix socket and there is memory. `counted` counts it
+/// from then on.
 pub(super) fn share_memory<'a>(
     connections: &'a Connections,
     connection: &mut Connection<'_, Channel>,

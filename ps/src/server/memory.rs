@@ -1,5 +1,6 @@
-//! Memory that jobs had, back to the system. The C library keeps what is freed in pieces of a chunk's size, for each thread that ever
-//! received some: a process that has served large jobs would look as large as all of them for as long as it lives.
+//! Memory that jobs had, back to the system. The C library keeps what is freed in pieces of a chunk's size,
+//! for each thread that ever received some: a process that has served large jobs would look as large as all
+//! of them for as long as it lives.
 
 use std::{
     sync::Mutex,
@@ -23,7 +24,8 @@ impl FreedMemory {
         lock(&self.0).get_or_insert_with(|| Instant::now() + AFTER);
     }
 
-    /// Gives back what is free, if it is time. Cost: milliseconds of one thread, during which its siblings may wait to allocate.
+    /// Gives back what is free, if it is time. Cost: milliseconds of one thread, during which its siblings
+    /// may wait to allocate.
     pub(super) async fn give_back_if_due(&self) {
         if self.is_due(Instant::now()) {
             let _ = spawn_blocking(give_back).await;

@@ -1,5 +1,5 @@
-//! Fetching from the process that serves, as long as this one follows it: each kind of thing in a thread that looks again and again
-//! for what is missing here.
+//! Fetching from the process that serves, as long as this one follows it: each kind of thing in a thread that
+//! looks again and again for what is missing here.
 
 use std::{
     io,
@@ -23,7 +23,8 @@ use crate::{
 /// Bounds connecting and every wait for the other process.
 pub(super) const PEER_LIMIT: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Looking takes at most one part in so many of the time, as long as the pause between two looks stays below the longest.
+/// Looking takes at most one part in so many of the time, as long as the pause between two looks stays below
+/// the longest.
 const SHARE: u32 = 10;
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 const PIECE_BYTES: u64 = 256 << 10;
@@ -54,8 +55,9 @@ pub(super) fn ask_for_list(
     Ok(body)
 }
 
-/// Looks again and again, unless that goes on already, until this process follows no more. A look is told where the primary is, under
-/// which term it is followed, and tells how long it took to find out what is missing, without the copying.
+/// Looks again and again, unless that goes on already, until this process follows no more. A look is told
+/// where the primary is, under which term it is followed, and tells how long it took to find out what is
+/// missing, without the copying.
 pub(super) fn run(
     shared: &Arc<Shared>,
     kind: Kind,

@@ -1,12 +1,13 @@
 //! The process that holds one shard of every job.
 //!
-//! One listener serves two kinds of callers, told apart by the greeting's role: the engine's control calls move on
-//! to tarpc on a small tokio runtime; tensor connections get a blocking thread each, because their work is copying
-//! memory. A second listener, on a unix socket, serves tensor connections from the same machine. A push is received
-//! chunk by chunk into one buffer and applied while the chunk is in cache. A pull sends from the chunk itself as far as
-//! the transport takes it without blocking.
+//! One listener serves two kinds of callers, told apart by the greeting's role: the engine's control calls
+//! move on to tarpc on a small tokio runtime; tensor connections get a blocking thread each, because their
+//! work is copying memory. A second listener, on a unix socket, serves tensor connections from the same
+//! machine. A push is received chunk by chunk into one buffer and applied while the chunk is in cache. A pull
+//! sends from the chunk itself as far as the transport takes it without blocking.
 //!
-//! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
+//! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one
+//! there.
 
 mod announce;
 mod blob_check;
@@ -83,13 +84,15 @@ use crate::{
     transport::Transport,
 };
 
-/// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and end.
+/// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and
+/// end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
 /// Between two tries to lock the state directory.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// What still runs when the shard stops may take this long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a value of a task may be in the system's memory only: as long as Redis, by default, keeps what it was told.
+/// How long a value of a task may be in the system's memory only: as long as Redis, by default, keeps what it
+/// was told.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a shard process is told at its start.
@@ -99,8 +102,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Secret of the cluster: callers must show it, and the shard shows it to others.
     pub token: Token,
-    /// Holds `blobs/`, `snapshots/`, `checkpoints/`, and `jobs/` between a stop and the next start; made if it is not there. One per
-    /// shard: a second process is refused.
+    /// Holds `blobs/`, `snapshots/`, `checkpoints/`, and `jobs/` between a stop and the next start; made if
+    /// it is not there. One per shard: a second process is refused.
     pub state_dir: PathBuf,
     /// This shard's position among `count`.
     pub index: u32,
@@ -181,7 +184,8 @@ fn start_threads(
     Ok((accepting, local.map_err(fault)?))
 }
 
-/// Tells the engine of this shard as long as it runs. What is returned receives the reason if the engine will never accept it.
+/// Tells the engine of this shard as long as it runs. What is returned receives the reason if the engine will
+/// never accept it.
 fn announce_to_engine(
     runtime: &Runtime,
     options: &Options,
@@ -220,8 +224,8 @@ impl Handle {
         self.address
     }
 
-    /// Returns when the engine refuses this shard for a reason that waiting does not change: another token, another
-    /// number of shards, another process in this one's place.
+    /// Returns when the engine refuses this shard for a reason that waiting does not change: another token,
+    /// another number of shards, another process in this one's place.
     pub async fn refused(&mut self) -> PsError {
         if let Some(refused) = &mut self.refused
             && let Ok(error) = refused.await
@@ -238,17 +242,20 @@ impl Handle {
         self.stop_now();
     }
 
-    /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. A process that follows
-    /// another keeps its copies where that one cannot be reached: nobody else may have them. Returns their names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
-    /// if not, each is tried a last time as it is. What cannot be kept then is lost, and the first reason is returned.
+    /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. A
+    /// process that follows another keeps its copies where that one cannot be reached: nobody else may
+    /// have them. Returns their names. While some cannot be kept, or somebody is still served, `retry` is
+    /// called with the reason; it waits and returns whether to try once more; if not, each is tried a
+    /// last time as it is. What cannot be kept then is lost, and the first reason is returned.
     pub fn stop_and_save(mut self, retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_TIMEOUT);
         }
-        // Nor changes an answer of the engine, which may just be followed, what is kept. The role is noted first: a promotion leaves that to
-        // the next answer, and the process that served before must not come back as the one that served last.
+        // Nor changes an answer of the engine, which may just be followed, what is kept. The role is noted
+        // first: a promotion leaves that to the next answer, and the process that served before must
+        // not come back as the one that served last.
         let following = lock(&self.shared.role.following);
         // Jobs that are on their way from one list to the other are kept as well.
         drop(lock(&self.shared.role.changing));
@@ -258,7 +265,8 @@ impl Handle {
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {
             let followed = self.shared.followed.finish();
-            // A barrier whose last push came from the primary may have to be closed here: nobody does it after the next start.
+            // A barrier whose last push came from the primary may have to be closed here: nobody does it
+            // after the next start.
             followed.iter().for_each(|job| job.stop_following());
             jobs.extend(followed);
         }
@@ -279,7 +287,8 @@ impl Handle {
             return;
         }
         self.shared.cut_connections();
-        // The listening thread sits in accept, and this wakes it, even where the address is no longer this machine's.
+        // The listening thread sits in accept, and this wakes it, even where the address is no longer this
+        // machine's.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
@@ -323,8 +332,8 @@ fn save_unserved(
     shared.saves.save_all(jobs, |error| all_ended && retry(error))
 }
 
-/// Waits until nobody is served; whether it came to that. Some cannot be hurried, such as who brings a large blob to disk: `retry`
-/// is told of them each time that `limit` has passed, and says whether to wait on.
+/// Waits until nobody is served; whether it came to that. Some cannot be hurried, such as who brings a large
+/// blob to disk: `retry` is told of them each time that `limit` has passed, and says whether to wait on.
 fn wait_for_connections(shared: &Shared, limit: Duration, mut retry: impl FnMut(&PsError) -> bool) -> bool {
     let started = Instant::now();
     while !shared.connections.wait_until_closed(limit) {

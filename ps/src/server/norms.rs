@@ -1,7 +1,8 @@
 //! Fetching the other shards' sums of squares of each round, see [`shard::clip`](crate::shard).
 //!
-//! One thread per other shard asks for one round after the other; the peer answers as soon as it knows the sum. A broken
-//! connection is opened again: sums do not change, so every request may be repeated. The threads end with the job.
+//! One thread per other shard asks for one round after the other; the peer answers as soon as it knows the
+//! sum. A broken connection is opened again: sums do not change, so every request may be repeated. The
+//! threads end with the job.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -25,8 +26,8 @@ const PEER_LIMIT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Starts the threads for a job that was opened, restored, or read because an engine asks for it, if its rounds are clipped over
-/// several shards. Once they run, nothing more is started.
+/// Starts the threads for a job that was opened, restored, or read because an engine asks for it, if its
+/// rounds are clipped over several shards. Once they run, nothing more is started.
 pub(super) fn follow_peers(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<(), ShardFault> {
     if !job.needs_peer_norms() || job.set_follows_peers(true) {
         return Ok(());
@@ -82,7 +83,8 @@ fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, roun
                 match link.answer_or_sign()? {
                     Some((Reply::Norm { squares }, 0)) => break squares,
                     Some((reply, _)) => return Err(unexpected_reply(&reply)),
-                    // That one waits for its round, of a job that may be over here, or because this shard stops.
+                    // That one waits for its round, of a job that may be over here, or because this shard
+                    // stops.
                     None if job.is_over() || shared.stopping().is_err() => return Ok(()),
                     None => {}
                 }

@@ -18,7 +18,8 @@ use crate::{
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
-/// Opens a job. Where it is open already, says where it stands, with the job: as with `attach`, the standby may lack what this says.
+/// Opens a job. Where it is open already, says where it stands, with the job: as with `attach`, the standby
+/// may lack what this says.
 pub(super) fn open(
     shared: &Arc<Shared>,
     epoch: EngineEpoch,
@@ -32,8 +33,8 @@ pub(super) fn open(
     Ok((opened.state, None))
 }
 
-/// Starts what goes with a job that was just opened. Where its norms cannot be followed it is closed again, for the order to be
-/// repeated: nothing would be started for one that is open.
+/// Starts what goes with a job that was just opened. Where its norms cannot be followed it is closed again,
+/// for the order to be repeated: nothing would be started for one that is open.
 fn begin(
     shared: &Arc<Shared>,
     epoch: EngineEpoch,
@@ -77,8 +78,8 @@ fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard
     })
 }
 
-/// Ends the run of a job that is open where there is no memory for the next one beside it. An error says so: what it had is free when the
-/// order comes again.
+/// Ends the run of a job that is open where there is no memory for the next one beside it. An error says so:
+/// what it had is free when the order comes again.
 fn make_room(shared: &Shared, order: &OpenJob, range: ElementRange) -> Result<(), ShardFault> {
     let bytes = part_bytes(&order.layout, range, &order.optimizer);
     match free_memory::check_room(bytes) {
@@ -108,8 +109,8 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     Ok(elements)
 }
 
-/// Where the numbers lie: at once in a blob of plain values, behind its header in one of our own files, which keep the values
-/// in layout order too. Anything else has the wrong length.
+/// Where the numbers lie: at once in a blob of plain values, behind its header in one of our own files, which
+/// keep the values in layout order too. Anything else has the wrong length.
 fn sections(total: u64, start: [u8; 8], order: &OpenJob) -> Result<Sections, ShardFault> {
     let optimizer = if order.resumed.is_some() { order.optimizer } else { Optimizer::sgd() };
     let at = |data| Sections::new(data, &order.layout, &optimizer);

@@ -13,7 +13,8 @@ use crate::{
     wire::{Reply, SessionKey},
 };
 
-/// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less often.
+/// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less
+/// often.
 const CHUNKS_PER_SEND: usize = 16;
 
 /// Checks that a caller which waits is still connected, and tells it now and then that it waits.
@@ -29,8 +30,9 @@ impl PresenceCheck {
         }
     }
 
-    /// Waits until the caller may be told, which `confirm` says; it asks whether the caller is still there. An error if the caller must
-    /// not be told: whoever is not answered asks again, whoever serves the shard then.
+    /// Waits until the caller may be told, which `confirm` says; it asks whether the caller is still there.
+    /// An error if the caller must not be told: whoever is not answered asks again, whoever serves the
+    /// shard then.
     pub(super) fn until<D: Duplex>(
         &mut self,
         connection: &mut Connection<'_, D>,
@@ -122,8 +124,9 @@ fn send_all<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>) -> io
     Ok(())
 }
 
-/// Sends chunk `first` and some behind it from where they lie; returns how many. What the socket does not take at once
-/// of a chunk is copied and sent without the lock: a slow reader must not hold up those who push.
+/// Sends chunk `first` and some behind it from where they lie; returns how many. What the socket does not
+/// take at once of a chunk is copied and sent without the lock: a slow reader must not hold up those who
+/// push.
 fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, first: u32) -> io::Result<u32> {
     let Connection { duplex, chunk: rest_of_chunk, .. } = connection;
     let (count, left) = job.read_chunks(first, CHUNKS_PER_SEND, |chunks| {
@@ -132,7 +135,8 @@ fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, fi
         let mut sent = duplex.try_write_vectored(&mut parts)?;
         for (count, chunk) in (0..).zip(chunks) {
             let bytes: &[u8] = bytemuck::cast_slice(chunk);
-            // The first chunk goes in any case; one of which nothing went is read again later, in its then latest state.
+            // The first chunk goes in any case; one of which nothing went is read again later, in its then
+            // latest state.
             if sent < bytes.len() && (sent > 0 || count == 0) {
                 let rest = &bytes[sent..];
                 bytemuck::cast_slice_mut(rest_of_chunk)[..rest.len()].copy_from_slice(rest);

@@ -79,7 +79,8 @@ pub(super) fn serve<D: Duplex>(
     answer_push(&job, connection, ack)
 }
 
-/// Acknowledges a push when the standby has it. Whoever is not answered sends the push again, to whoever serves the shard then.
+/// Acknowledges a push when the standby has it. Whoever is not answered sends the push again, to whoever
+/// serves the shard then.
 pub(super) fn answer_push<D: Duplex>(
     job: &JobShard,
     connection: &mut Connection<'_, D>,

@@ -1,8 +1,9 @@
 //! Telling the standby what changes, one thread for each job.
 //!
-//! The thread sends a copy of the job and then every change, in the order in which it was made. It asks for an answer after
-//! each run of changes, and those who wait for the standby are woken by it. A failure gives the standby up, whole, where the job
-//! was in step; a copy that fails, or that training would have to wait for, is given up alone, and begun again later.
+//! The thread sends a copy of the job and then every change, in the order in which it was made. It asks for
+//! an answer after each run of changes, and those who wait for the standby are woken by it. A failure gives
+//! the standby up, whole, where the job was in step; a copy that fails, or that training would have to wait
+//! for, is given up alone, and begun again later.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -76,15 +77,17 @@ pub(super) fn start_if_followed(shared: &Arc<Shared>, job: &Arc<JobShard>) {
     }
 }
 
-/// Tells the standby about the job as long as somebody wants that. A copy that failed, or that training would have had to wait
-/// for, is begun again later: it concerns no other job. An error: the standby was in step, and is lost.
+/// Tells the standby about the job as long as somebody wants that. A copy that failed, or that training would
+/// have had to wait for, is begun again later: it concerns no other job. An error: the standby was in step,
+/// and is lost.
 fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkError> {
     let (mut pause, mut not_before) = (FIRST_PAUSE, Instant::now());
     while wait_to_begin(shared, job, peer.term, not_before) {
         let outcome = follow(shared, job, peer);
         if let Err(error) = outcome {
-            // The standby refuses to follow a run that is over once it has the one after it. Where it was not reached it may not know that the run
-            // is over, and would keep it as one that is in step.
+            // The standby refuses to follow a run that is over once it has the one after it. Where it was not
+            // reached it may not know that the run is over, and would keep it as one that is in
+            // step.
             let may_not_know = !job.is_over() || matches!(error, LinkError::Broken(_));
             if job.has_standby_in_step(peer.term) && may_not_know {
                 return Err(error);
@@ -118,7 +121,8 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     let (started, mut bytes) = (Instant::now(), 0);
     let is_copied = job.copy_for_standby(term, |piece| {
         if !is_wanted(shared, job, term) {
-            // The engine's word that this process goes on alone may have come before there was anything to give up.
+            // The engine's word that this process goes on alone may have come before there was anything to
+            // give up.
             job.go_on_without_standby(term);
             return Ok(());
         }
@@ -188,7 +192,8 @@ impl<'a> Told<'a> {
     }
 }
 
-/// A standby that takes nothing may be busy with what it was told before: it is lost only if it says nothing either.
+/// A standby that takes nothing may be busy with what it was told before: it is lost only if it says nothing
+/// either.
 impl Write for Told<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
@@ -218,7 +223,8 @@ fn is_wanted(shared: &Shared, job: &JobShard, term: Term) -> bool {
     follows && !job.is_over() && shared.stopping().is_ok()
 }
 
-/// Waits as long as standbys that failed before ask for, at least until `not_before`. False: this one is not wanted any more.
+/// Waits as long as standbys that failed before ask for, at least until `not_before`. False: this one is not
+/// wanted any more.
 fn wait_to_begin(shared: &Shared, job: &JobShard, term: Term, not_before: Instant) -> bool {
     while is_wanted(shared, job, term) {
         let own = not_before.saturating_duration_since(Instant::now());
@@ -278,8 +284,8 @@ mod tests {
         job
     }
 
-    /// Tells of so many pushes of one chunk each, of so many elements, a standby that first `works`, takes nothing meanwhile, and then has
-    /// what it was told before.
+    /// Tells of so many pushes of one chunk each, of so many elements, a standby that first `works`, takes
+    /// nothing meanwhile, and then has what it was told before.
     fn tell_who_works(
         (socket, mut standby): (Socket, impl Read + Write + Send),
         (pushes, elements): (u64, u32),

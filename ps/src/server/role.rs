@@ -128,7 +128,8 @@ impl RoleKeeper {
         lock(&self.state).peer.as_ref().map(|peer| peer.address.clone())
     }
 
-    /// Whether this process follows one that nobody can reach: it has ended, or a network lies between. Takes up to a second.
+    /// Whether this process follows one that nobody can reach: it has ended, or a network lies between. Takes
+    /// up to a second.
     pub(super) fn primary_is_gone(&self) -> bool {
         let Some(primary) = self.peer_address().filter(|_| self.standby_term().is_some()) else {
             return false;
@@ -180,8 +181,8 @@ impl RoleKeeper {
         self.urgent.notified().await;
     }
 
-    /// The standby of this term cannot be reached. Nobody is told of any change until the engine knows; false if it does, as
-    /// it has said already that another one follows, or none.
+    /// The standby of this term cannot be reached. Nobody is told of any change until the engine knows; false
+    /// if it does, as it has said already that another one follows, or none.
     #[must_use]
     pub(super) fn report_lost(&self, term: Term) -> bool {
         let mut state = lock(&self.state);

@@ -1,4 +1,5 @@
-//! What a change of the role of this process brings with it: it serves the jobs that it followed, or gives them up.
+//! What a change of the role of this process brings with it: it serves the jobs that it followed, or gives
+//! them up.
 
 use std::{
     sync::{Arc, TryLockError},
@@ -23,7 +24,8 @@ pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
 fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
     let keeper = &shared.role;
     let _alone = match keeper.changing.try_lock() {
-        // This process is being promoted, which may take longer than the engine takes a silence for: the next answer counts.
+        // This process is being promoted, which may take longer than the engine takes a silence for: the next
+        // answer counts.
         Err(TryLockError::WouldBlock) => return,
         Err(TryLockError::Poisoned(held)) => held.into_inner(),
         Ok(held) => held,
@@ -76,7 +78,8 @@ fn step_down(shared: &Shared) {
     drop(state);
     let jobs = shared.jobs.open_jobs().len();
     if jobs > 0 {
-        // First of all: whoever waits for something must not be told that the job is over, but ask the other process.
+        // First of all: whoever waits for something must not be told that the job is over, but ask the other
+        // process.
         shared.cut_connections();
         shared.jobs.give_up();
         shared.freed.note();
@@ -207,7 +210,8 @@ mod tests {
         assert!(bytes.is_empty(), "it is told {:?}", Reply::read(&mut &bytes[..], &mut scratch));
     }
 
-    /// The change that is awaited may take seconds. An engine that hears nothing meanwhile would let a process serve that has nothing.
+    /// The change that is awaited may take seconds. An engine that hears nothing meanwhile would let a
+    /// process serve that has nothing.
     #[test]
     fn a_process_that_is_being_promoted_says_what_it_has_until_it_serves_and_then_the_last_term() {
         let dir = tempfile::tempdir().unwrap();

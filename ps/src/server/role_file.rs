@@ -1,7 +1,7 @@
 //! Which role a process had, in its state directory.
 //!
-//! Who followed must not serve after a start of the whole cluster because it came first, nor who served before another one did
-//! alone.
+//! Who followed must not serve after a start of the whole cluster because it came first, nor who served
+//! before another one did alone.
 
 use std::{
     fmt, fs, io,
@@ -59,8 +59,8 @@ impl RoleFile {
         Self(state_dir.join(ROLE_FILE))
     }
 
-    /// What it says; `None` if there is none yet. One that cannot be read is an error: without it a process that followed would count as
-    /// one that never did.
+    /// What it says; `None` if there is none yet. One that cannot be read is an error: without it a process
+    /// that followed would count as one that never did.
     pub(super) fn read(&self) -> Result<Option<Role>, PsError> {
         let cause = match fs::read_to_string(&self.0) {
             Ok(text) => match Role::parse(&text) {

@@ -1,7 +1,9 @@
 //! Jobs on disk between a stop of this shard and its next start.
 //!
-//! A file is complete or absent, and says itself whether it is whole. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
-//! has gone on since would go back. One that was set aside stays, and is not even read, until an engine asks for the job. A file of another shard, or of another number of shards, is left as it is.
+//! A file is complete or absent, and says itself whether it is whole. All files are deleted before the shard
+//! serves anybody, so that none is ever read twice: a job that has gone on since would go back. One that was
+//! set aside stays, and is not even read, until an engine asks for the job. A file of another shard, or of
+//! another number of shards, is left as it is.
 
 use std::{
     fs::{self, File},
@@ -43,7 +45,8 @@ pub(super) const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// The directory of saved jobs.
 pub(super) struct Saves {
     dir: PathBuf,
-    /// How many files were begun: a job that is set aside may be saved by a stop meanwhile, and each needs a file of its own.
+    /// How many files were begun: a job that is set aside may be saved by a stop meanwhile, and each needs a
+    /// file of its own.
     begun: AtomicU64,
 }
 
@@ -143,7 +146,8 @@ impl Saves {
         Ok(loaded)
     }
 
-    /// Looks which job was set aside, if no later generation of it was saved since. One that is too old is removed.
+    /// Looks which job was set aside, if no later generation of it was saved since. One that is too old is
+    /// removed.
     fn load_aside(&self, path: PathBuf, here: ShardPosition, loaded: &mut Loaded) -> Result<(), PsError> {
         let written = fs::metadata(&path).and_then(|about| about.modified());
         let written = written.map_err(|source| fault("read", &path, source))?;
@@ -171,7 +175,8 @@ impl Saves {
         Ok(())
     }
 
-    /// Saves a job that no engine knows, for one that does; where it lies then. A later job of the same name lies beside it.
+    /// Saves a job that no engine knows, for one that does; where it lies then. A later job of the same name
+    /// lies beside it.
     pub(super) fn set_aside(&self, job: &JobShard) -> Result<PathBuf, ShardFault> {
         let path = self.dir.join(format!("{}.{ASIDE}", folder_name(job.run())));
         self.write(job, &path)?;
@@ -204,7 +209,8 @@ impl Saves {
         self.dir.join(format!("{}.{SAVED}", job.job()))
     }
 
-    /// Saves these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save) says.
+    /// Saves these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save)
+    /// says.
     pub(super) fn save_all(
         &self,
         mut jobs: Vec<Arc<JobShard>>,
@@ -263,7 +269,8 @@ pub(super) fn aside_job(run: RunId, epoch: EngineEpoch, path: &Path, written_at:
     AsideJob { run, epoch, unknown_to: None, written_at, read: Arc::new(move || read_aside(&path)) }
 }
 
-/// Reads a job that was set aside; `None` if it is damaged, or somebody has removed it, so that an engine learns that it is not here.
+/// Reads a job that was set aside; `None` if it is damaged, or somebody has removed it, so that an engine
+/// learns that it is not here.
 fn read_aside(path: &Path) -> Result<Option<JobShard>, ShardFault> {
     match load(path) {
         Ok(job) => {

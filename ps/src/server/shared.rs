@@ -117,9 +117,9 @@ impl Shared {
         Arc::new(shared)
     }
 
-    /// Restores the jobs that were saved at the last stop, and lets the threads that `start` gives serve them. Their files go last of
-    /// all, and before anybody is served: one that stays would be read again, and one that goes too early is lost where a
-    /// thread cannot be started.
+    /// Restores the jobs that were saved at the last stop, and lets the threads that `start` gives serve
+    /// them. Their files go last of all, and before anybody is served: one that stays would be read
+    /// again, and one that goes too early is lost where a thread cannot be started.
     pub(super) fn begin<T>(&self, start: impl FnOnce() -> Result<T, PsError>) -> Result<T, PsError> {
         let files = self.restore_saved()?;
         let started = start().and_then(|threads| self.saves.delete(&files).map(|()| threads));

@@ -1,8 +1,9 @@
 //! One safetensors file from the parts of all shards.
 //!
-//! The format lets us choose the order of the data, so the file is a header and then the flat array as it lies:
-//! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
-//! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
+//! The format lets us choose the order of the data, so the file is a header and then the flat array as it
+//! lies: it is streamed through, no machine holds the model twice, and it can be read by range like an
+//! initial blob. The file is kept as a blob too: a new generation opens with the snapshot's digest as its
+//! initial parameters.
 
 use std::{collections::BTreeMap, fs, io, path::Path, thread, time::Duration};
 
@@ -35,8 +36,8 @@ pub(super) const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
 const PEER_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Where parts of the latest values are of two versions they are read so many times more: what is on its way comes, but where
-/// workers have gone in the middle of a push some shards never close its round.
+/// Where parts of the latest values are of two versions they are read so many times more: what is on its way
+/// comes, but where workers have gone in the middle of a push some shards never close its round.
 const MORE_READINGS: u32 = 6;
 const READING_PAUSE: Duration = Duration::from_millis(500);
 
@@ -48,8 +49,9 @@ struct PartVersions {
     round_behind: u64,
 }
 
-/// Writes pinned version `version` of the whole job as `snapshots/<job>-<nonce>/<name>.safetensors`; without a version the
-/// latest values: no round lies between any two of them, unless some shards never close the last one.
+/// Writes pinned version `version` of the whole job as `snapshots/<job>-<nonce>/<name>.safetensors`; without
+/// a version the latest values: no round lies between any two of them, unless some shards never close the
+/// last one.
 pub(super) fn write(
     shared: &Shared,
     run: &RunId,
@@ -169,7 +171,8 @@ fn append_own(
     Ok(PartVersions { before: grant.version, round_behind })
 }
 
-/// Writes the chunks as they are, each from a copy: a disk must not hold up those who push, nor the part lie in memory twice.
+/// Writes the chunks as they are, each from a copy: a disk must not hold up those who push, nor the part lie
+/// in memory twice.
 fn append_latest(shard: &JobShard, file: &mut PendingFile) -> Result<(), ShardFault> {
     let mut copy = Vec::new();
     for index in 0..shard.chunk_count() {

@@ -1,5 +1,5 @@
-//! What a standby does on its disk for the jobs that it follows: one thing after the other, in a thread of its own. Whoever
-//! tells it of changes waits for no disk.
+//! What a standby does on its disk for the jobs that it follows: one thing after the other, in a thread of
+//! its own. Whoever tells it of changes waits for no disk.
 
 use std::{
     collections::VecDeque,
@@ -49,8 +49,8 @@ pub(super) fn works_for(shared: &Shared, run: &RunId) -> bool {
     at_work.any(|shard| shard.run().is_of_same_job(run))
 }
 
-/// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just begun with. The caller
-/// holds the lock that files are written under.
+/// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just
+/// begun with. The caller holds the lock that files are written under.
 pub(super) fn end(shared: &Shared, run: &RunId) {
     let mut queue = lock(&shared.standby_files.0);
     let is_over = |shard: &JobShard| shard.run().is_of_same_job(run);

@@ -46,7 +46,8 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         if request.run().is_some_and(|run| shared.jobs.awaits_engine(run)) {
-            // Who is told that the job is over would wait for another task in vain, once an engine that knows the job has asked for it.
+            // Who is told that the job is over would wait for another task in vain, once an engine that knows
+            // the job has asked for it.
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         if request.gives_back_parameters() {
@@ -139,7 +140,8 @@ fn serve_stat<D: Duplex>(
     digest: Digest,
 ) -> io::Result<()> {
     let mut found = shared.blobs.stat_and_touch(&digest);
-    // Whoever gives a blob is told that it is not here, and gives it; whoever wants it asks for its bytes then.
+    // Whoever gives a blob is told that it is not here, and gives it; whoever wants it asks for its bytes
+    // then.
     if matches!(found, Ok(None)) && fetch_from_standby(shared, connection, digest)? == Ok(true) {
         found = shared.blobs.stat_and_touch(&digest);
     }
@@ -162,7 +164,8 @@ fn serve_check<D: Duplex>(
     serve_stat(shared, connection, digest)
 }
 
-/// Looks for a blob on the standby, and tells the caller meanwhile that this goes on: a large one takes minutes.
+/// Looks for a blob on the standby, and tells the caller meanwhile that this goes on: a large one takes
+/// minutes.
 fn fetch_from_standby<D: Duplex>(
     shared: &Shared,
     connection: &mut Connection<'_, D>,

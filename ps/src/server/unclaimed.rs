@@ -1,9 +1,11 @@
-//! Jobs that no engine knows: saved ones that none has asked for yet, and those that one had and the next does not.
+//! Jobs that no engine knows: saved ones that none has asked for yet, and those that one had and the next
+//! does not.
 //!
-//! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before the job came, as after an
-//! old backup was put back, or with another Redis, that would be the end of a training which its owner finds again the next day.
-//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again once an engine asks for it. What was
-//! served until Redis went back is written there as well, and given up here: who comes to know it again finds it there.
+//! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before
+//! the job came, as after an old backup was put back, or with another Redis, that would be the end of a
+//! training which its owner finds again the next day. So what was saved and that nobody has asked for since
+//! is not forgotten but put back on disk, and read again once an engine asks for it. What was served until
+//! Redis went back is written there as well, and given up here: who comes to know it again finds it there.
 
 use std::{
     collections::HashMap,
@@ -18,12 +20,14 @@ use tracing::warn;
 use super::{blobs::disk_fault, saves::Saves};
 use crate::shard::{JobShard, lock};
 
-/// Jobs that were restored when the process began and that nobody has asked for since, and those that were set aside, each with its file.
+/// Jobs that were restored when the process began and that nobody has asked for since, and those that were
+/// set aside, each with its file.
 #[derive(Default)]
 pub(super) struct UnclaimedJobs {
     /// Each with where it was set aside.
     jobs: Mutex<HashMap<RunId, Option<PathBuf>>>,
-    /// Held by whoever writes one down: an order that is repeated meanwhile must not write into the same file.
+    /// Held by whoever writes one down: an order that is repeated meanwhile must not write into the same
+    /// file.
     writing: Mutex<()>,
 }
 
@@ -34,14 +38,15 @@ impl UnclaimedJobs {
     }
 
     /// Whether this run was set aside, and no engine has asked for it since. Most such jobs are over: none
-    /// makes a process worth more than the other one, or is copied. Waits for no disk: while one is claimed no other counts.
+    /// makes a process worth more than the other one, or is copied. Waits for no disk: while one is claimed
+    /// no other counts.
     pub(super) fn is_set_aside(&self, run: &RunId) -> bool {
         let Ok(unclaimed) = self.jobs.try_lock() else { return false };
         unclaimed.get(run).is_some_and(Option::is_some)
     }
 
-    /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not be read again. Whether it was
-    /// set aside until now.
+    /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not
+    /// be read again. Whether it was set aside until now.
     pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
         // Held until the file is gone: whoever asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
@@ -54,8 +59,8 @@ impl UnclaimedJobs {
         Ok(true)
     }
 
-    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it was read; where it lies
-    /// then. `None`: somebody has.
+    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it
+    /// was read; where it lies then. `None`: somebody has.
     pub(super) fn set_aside(&self, saves: &Saves, shard: &JobShard) -> Result<Option<PathBuf>, ShardFault> {
         let _alone = lock(&self.writing);
         let unclaimed = lock(&self.jobs).get(shard.run()).cloned();
@@ -75,8 +80,8 @@ impl UnclaimedJobs {
         Ok(Some(path))
     }
 
-    /// The same of a job that was served until now: an engine has used it, and the one that leads now does not know it. It must be
-    /// frozen, so that nobody changes it while it is written.
+    /// The same of a job that was served until now: an engine has used it, and the one that leads now does
+    /// not know it. It must be frozen, so that nobody changes it while it is written.
     pub(super) fn set_aside_frozen(
         &self,
         saves: &Saves,

@@ -55,7 +55,8 @@ impl JobShard {
         self.changed_async.subscribe()
     }
 
-    /// Closes every barrier whose turn it is. The state stays locked meanwhile, so nobody sees a half-made version.
+    /// Closes every barrier whose turn it is. The state stays locked meanwhile, so nobody sees a half-made
+    /// version.
     pub(super) fn close_barriers(&self, state: &mut JobState) {
         let before = state.closed;
         while let Some(order) = state.next_to_close() {
@@ -80,8 +81,8 @@ impl JobShard {
         }
     }
 
-    /// Keeps a copy of the values as the version that is closed now. Where there is no memory for one, that version is not pinned:
-    /// what needs it fails, and not this process with all its jobs.
+    /// Keeps a copy of the values as the version that is closed now. Where there is no memory for one, that
+    /// version is not pinned: what needs it fails, and not this process with all its jobs.
     fn pin(&self, state: &mut JobState) {
         let version = state.closed + 1;
         // First of all: only one is kept, and both may be more than there is memory for.
@@ -128,7 +129,8 @@ impl JobShard {
     }
 }
 
-/// What `work` makes of each of them, in their order; on several threads if it is as much work as enough whole chunks are.
+/// What `work` makes of each of them, in their order; on several threads if it is as much work as enough
+/// whole chunks are.
 pub(super) fn map_parallel<I: Sync, T: Send>(
     items: &[I],
     whole_chunks: usize,

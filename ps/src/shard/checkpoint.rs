@@ -1,6 +1,8 @@
-//! A copy of a job's parameters with the optimizer's state, taken at a moment of rest, and a job that begins with one.
+//! A copy of a job's parameters with the optimizer's state, taken at a moment of rest, and a job that begins
+//! with one.
 //!
-//! Unlike a job that is saved at a stop, it holds nothing of workers and barriers: those of the new generation begin anew.
+//! Unlike a job that is saved at a stop, it holds nothing of workers and barriers: those of the new
+//! generation begin anew.
 
 use std::{
     collections::TryReserveError,
@@ -54,7 +56,8 @@ pub struct CheckpointCopy {
 /// The copies of one job.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    /// The newest number that was ever pinned, or given up: a late order for it, or an older one, changes nothing.
+    /// The newest number that was ever pinned, or given up: a late order for it, or an older one, changes
+    /// nothing.
     pub newest: Option<u64>,
     /// Pushes that were in the newest one, if this process pinned it.
     pub newest_pushes: Option<u64>,
@@ -62,9 +65,10 @@ pub(super) struct Checkpoints {
 }
 
 impl JobShard {
-    /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
-    /// fault, and so is too little memory; nothing is kept. So is a number under which there is a copy of another moment: Redis has lost that
-    /// it was given. Cost: the bytes of the parameters and the optimizer's state, in memory until they are written.
+    /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which
+    /// some is in, is a fault, and so is too little memory; nothing is kept. So is a number under which
+    /// there is a copy of another moment: Redis has lost that it was given. Cost: the bytes of the
+    /// parameters and the optimizer's state, in memory until they are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
         // What was pinned until a copy was whole came with it.
         if self.catch_up.is_on() {
@@ -166,8 +170,9 @@ impl JobShard {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
     }
 
-    /// Checkpoints up to number `through` that are not among `numbers` are given up: the copy of one may go, and an order to pin one that
-    /// comes late changes nothing. A standby may yet have to pin those of `numbers`: it hears of them by another way.
+    /// Checkpoints up to number `through` that are not among `numbers` are given up: the copy of one may go,
+    /// and an order to pin one that comes late changes nothing. A standby may yet have to pin those of
+    /// `numbers`: it hears of them by another way.
     pub fn give_checkpoints_up(&self, numbers: &[u64], through: u64) {
         let is_given_up = |number: &u64| *number <= through && !numbers.contains(number);
         let checkpoints = &mut lock(&self.state).checkpoints;
@@ -178,7 +183,8 @@ impl JobShard {
         }
     }
 
-    /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order are an error.
+    /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order
+    /// are an error.
     pub fn read_checkpoint(
         order: &OpenJob,
         range: ElementRange,

@@ -1,9 +1,11 @@
-//! The unit of atomicity: 64 Ki parameters with their optimizer state, updated while the bytes are still in cache.
+//! The unit of atomicity: 64 Ki parameters with their optimizer state, updated while the bytes are still in
+//! cache.
 //!
-//! Buffers, such as running statistics, never see the optimizer. A worker sends what it computed for them, in the
-//! place where gradients stand for parameters. A barrier sets them to the weighted mean; a push on its own moves them
-//! towards what it brings by one over the number of workers, so that they follow at the same pace under every policy
-//! and stay between the values that were sent (a variance cannot become negative, however stale a push is).
+//! Buffers, such as running statistics, never see the optimizer. A worker sends what it computed for them, in
+//! the place where gradients stand for parameters. A barrier sets them to the weighted mean; a push on its
+//! own moves them towards what it brings by one over the number of workers, so that they follow at the same
+//! pace under every policy and stay between the values that were sent (a variance cannot become negative,
+//! however stale a push is).
 
 mod rows;
 #[cfg(test)]
@@ -47,7 +49,8 @@ pub(super) struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Whether a chunk of so many elements, of which `optimizer` moves the first `trained`, can look like this.
+    /// Whether a chunk of so many elements, of which `optimizer` moves the first `trained`, can look like
+    /// this.
     pub(super) fn is_of(&self, (elements, trained): (usize, usize), optimizer: &Optimizer) -> bool {
         let moment = |index: u64| if index < optimizer.moments() { trained } else { 0 };
         let found = [self.values, self.trained, self.first, self.second].map(|count| count as usize);
@@ -65,7 +68,8 @@ pub(crate) struct Chunk {
     round: Vec<f32>,
     /// Weight in `round`. Zero means that `round` holds leftovers.
     weight: f64,
-    /// In a job with tables: what of `round` was pushed, as lengths by first element. The rest holds leftovers.
+    /// In a job with tables: what of `round` was pushed, as lengths by first element. The rest holds
+    /// leftovers.
     touched: BTreeMap<u32, u32>,
 }
 
@@ -163,8 +167,8 @@ impl Chunk {
         Ok(Self { values, trained, optimizer_state, round, weight: head.weight, touched })
     }
 
-    /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. `to`: the slot that new
-    /// values go to. Fails, having changed nothing, if there is no memory for the round.
+    /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. `to`: the
+    /// slot that new values go to. Fails, having changed nothing, if there is no memory for the round.
     pub(super) fn apply_push(
         &mut self,
         rule: &SliceRule,
@@ -217,8 +221,8 @@ impl Chunk {
         }
     }
 
-    /// Ends the round: the weighted mean of what was pushed, shortened by `clip`, becomes new values, which go to slot `to`.
-    /// Nothing happens if nothing with weight came, or the round is [`DROPPED`].
+    /// Ends the round: the weighted mean of what was pushed, shortened by `clip`, becomes new values, which
+    /// go to slot `to`. Nothing happens if nothing with weight came, or the round is [`DROPPED`].
     pub(super) fn close_round(
         &mut self,
         rule: &SliceRule,
@@ -234,7 +238,8 @@ impl Chunk {
             let step = match ends {
                 RoundRule::Optimizer => Some(rule.next(state, learning_rate, scale)),
                 RoundRule::Average => {
-                    // The workers' own optimizers step now. One that steps here again does so far from where this state was made.
+                    // The workers' own optimizers step now. One that steps here again does so far from where
+                    // this state was made.
                     state.forget();
                     None
                 }

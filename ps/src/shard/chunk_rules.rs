@@ -1,4 +1,5 @@
-//! How each chunk of a job steps: as the optimizer has it, or in runs of elements that have settings of their own.
+//! How each chunk of a job steps: as the optimizer has it, or in runs of elements that have settings of their
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ mod tests {
         Parameter { settings, ..parameter }
     }
 
-    /// Tensors of a few elements, some that are longer than a chunk, an empty one, a scalar, and a buffer behind them.
+    /// Tensors of a few elements, some that are longer than a chunk, an empty one, a scalar, and a buffer
+    /// behind them.
     fn layout() -> Layout {
         let chunk = CHUNK_ELEMENTS as u64;
         Layout(vec![

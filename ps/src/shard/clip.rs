@@ -1,9 +1,10 @@
 //! Clipping the mean of a round to a norm over all shards.
 //!
-//! A single machine computes the gradient of a batch, then its norm, then shortens it. To get the same on many
-//! workers, the mean of the round must be shortened, not what each of them brings; and the norm is one over all
-//! parameters, of which a shard holds a part. So each shard tells the others the sum of squares of its part, and takes
-//! the step when it knows all of them. All add them in the same order: all shorten by the same factor.
+//! A single machine computes the gradient of a batch, then its norm, then shortens it. To get the same on
+//! many workers, the mean of the round must be shortened, not what each of them brings; and the norm is one
+//! over all parameters, of which a shard holds a part. So each shard tells the others the sum of squares of
+//! its part, and takes the step when it knows all of them. All add them in the same order: all shorten by the
+//! same factor.
 //!
 //! | moment | what happens |
 //! |---|---|
@@ -13,8 +14,9 @@
 //! | their sum is no number | nothing of the round is applied, on any shard, the barrier closes |
 //! | the job is followed | the own sum is told to the standby, which computes none: it may hold chunks that are further |
 //!
-//! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
-//! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 13.
+//! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A
+//! worker that dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or
+//! torn. See ADR 13.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -28,7 +30,8 @@ use super::{JobShard, job_state::JobState, lock, standby_op::StandbyOp};
 /// How many own sums are kept: a shard that applied a round can be behind by one round at most.
 const KEPT_SUMS: usize = 4;
 
-/// The factor on the mean of a round that has no norm: what was pushed has become infinite, and nothing of it is applied.
+/// The factor on the mean of a round that has no norm: what was pushed has become infinite, and nothing of it
+/// is applied.
 pub(super) const DROPPED: f64 = 0.0;
 
 /// Sums of squares of rounds, by the barrier that ends them.
@@ -75,8 +78,8 @@ impl JobShard {
         self.index
     }
 
-    /// The factor on the mean of the round that `order` ends, [`DROPPED`] if the mean has no finite norm; `None` as long as some shard's sum is missing, on a standby also
-    /// its own.
+    /// The factor on the mean of the round that `order` ends, [`DROPPED`] if the mean has no finite norm;
+    /// `None` as long as some shard's sum is missing, on a standby also its own.
     pub(super) fn clip(&self, state: &mut JobState, order: &BarrierOrder) -> Option<f64> {
         let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
             return Some(1.0);
@@ -121,7 +124,8 @@ impl JobShard {
         self.notify();
     }
 
-    /// Stores, on a standby, what the primary has computed as the own sum of a round, and closes the barrier that waited for it.
+    /// Stores, on a standby, what the primary has computed as the own sum of a round, and closes the barrier
+    /// that waited for it.
     pub(super) fn follow_own_norm(&self, round: u64, squares: f64) -> Result<(), ShardFault> {
         let mut state = self.lock_running()?;
         if round >= state.closed {
@@ -131,7 +135,8 @@ impl JobShard {
         Ok(())
     }
 
-    /// Waits for the own sum of a round. `present` is asked twice a second whether the caller still waits; it may block.
+    /// Waits for the own sum of a round. `present` is asked twice a second whether the caller still waits; it
+    /// may block.
     pub fn wait_norm(&self, round: u64, present: impl FnMut() -> bool) -> Result<f64, ShardFault> {
         self.wait_until(present, |state| Ok(state.norms.own(round, state.closed)))
     }

@@ -1,9 +1,9 @@
 //! The clocks of a job's workers, and the slowest of them.
 //!
-//! A worker's clock is its watermark plus a base that the engine gives it, so that one who joins late need not count
-//! from zero. A pull may wait until no clock is below some number; this is the condition of stale synchronous parallel
-//! training (Ho et al., NeurIPS 2013). Reading the minimum costs O(1), a push O(log n) for n workers, and nothing at
-//! all as long as no roster has come.
+//! A worker's clock is its watermark plus a base that the engine gives it, so that one who joins late need
+//! not count from zero. A pull may wait until no clock is below some number; this is the condition of stale
+//! synchronous parallel training (Ho et al., NeurIPS 2013). Reading the minimum costs O(1), a push O(log n)
+//! for n workers, and nothing at all as long as no roster has come.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// The lowest clock that counts. Without a roster nothing is known, so 0; an empty roster holds nobody back.
+    /// The lowest clock that counts. Without a roster nothing is known, so 0; an empty roster holds nobody
+    /// back.
     pub(super) fn minimum(&self) -> u64 {
         match (self.revision, self.workers_at.first_key_value()) {
             (None, _) => 0,

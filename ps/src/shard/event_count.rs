@@ -1,5 +1,6 @@
-//! Whoever waits for something that happens to a job waits here, without its state: a barrier that closes has that locked for as long
-//! as it walks over all parameters, and a caller who hears nothing for some seconds hangs up.
+//! Whoever waits for something that happens to a job waits here, without its state: a barrier that closes has
+//! that locked for as long as it walks over all parameters, and a caller who hears nothing for some seconds
+//! hangs up.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError},

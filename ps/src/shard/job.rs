@@ -32,7 +32,8 @@ use super::{
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
-/// Workers of one job that may push at a time, sealed ones left out: far more than there are, and few enough to keep a filter of each.
+/// Workers of one job that may push at a time, sealed ones left out: far more than there are, and few enough
+/// to keep a filter of each.
 pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
 
 /// The parameters of one job in one generation, as far as this shard holds them.
@@ -47,9 +48,11 @@ pub struct JobShard {
     pub(super) chunks: Vec<Mutex<Chunk>>,
     pub(super) filters: Mutex<BTreeMap<Incarnation, Arc<Mutex<PushFilter>>>>,
     pub(super) state: Mutex<JobState>,
-    /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
+    /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close
+    /// misses it.
     pub(super) accumulated: AtomicBool,
-    /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was sealed.
+    /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was
+    /// sealed.
     pub(super) events: EventCount,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) changed_async: watch::Sender<()>,
@@ -73,8 +76,8 @@ pub struct JobShard {
     shards: Mutex<Vec<String>>,
 }
 
-/// Whether there is memory for the values of a job and for what the optimizer keeps of each. A limit of this process would end it
-/// half way, with all other jobs on it.
+/// Whether there is memory for the values of a job and for what the optimizer keeps of each. A limit of this
+/// process would end it half way, with all other jobs on it.
 fn check_room(order: &OpenJob, range: ElementRange) -> io::Result<()> {
     let bytes = part_bytes(&order.layout, range, &order.optimizer);
     let mut probe = Vec::<u8>::new();
@@ -86,8 +89,8 @@ fn check_room(order: &OpenJob, range: ElementRange) -> io::Result<()> {
 }
 
 impl JobShard {
-    /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are read
-    /// straight into the chunks: a large model is never in memory twice.
+    /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are
+    /// read straight into the chunks: a large model is never in memory twice.
     pub fn read(
         order: &OpenJob,
         range: ElementRange,
@@ -277,8 +280,8 @@ impl JobShard {
         self.end_with_standby(JobEnd::Replaced(by));
     }
 
-    /// Ends this value here and at the standby. It is over before the standby is told: one that has made room for the next run
-    /// refuses this one, and is lost to nobody by that.
+    /// Ends this value here and at the standby. It is over before the standby is told: one that has made room
+    /// for the next run refuses this one, and is lost to nobody by that.
     fn end_with_standby(&self, end: JobEnd) {
         lock(&self.state).ended = Some(end);
         self.standby_log.close();
@@ -326,8 +329,8 @@ impl JobShard {
         lock(&self.filters).get(&worker).cloned()
     }
 
-    /// The worker's push filter, which is kept from the first push on that may come in: anybody can make up a number, and what is
-    /// refused leaves nothing behind. `first_chunk`: as in [`PushFilter::admit`].
+    /// The worker's push filter, which is kept from the first push on that may come in: anybody can make up a
+    /// number, and what is refused leaves nothing behind. `first_chunk`: as in [`PushFilter::admit`].
     pub(super) fn filter_to_push(
         &self,
         worker: Incarnation,
@@ -363,8 +366,8 @@ impl JobShard {
         lock(&self.filters).entry(worker).or_insert(filter).clone()
     }
 
-    /// All push filters, by worker. Where locks of several kinds are held, those of filters are taken first, in this order, and
-    /// that of the state after them.
+    /// All push filters, by worker. Where locks of several kinds are held, those of filters are taken first,
+    /// in this order, and that of the state after them.
     pub(super) fn all_filters(&self) -> BTreeMap<Incarnation, Arc<Mutex<PushFilter>>> {
         lock(&self.filters).clone()
     }

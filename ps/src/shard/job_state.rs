@@ -16,7 +16,8 @@ use super::{
     PushHeader, ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet,
 };
 
-/// Closed barriers that are remembered for `closed(seen)`: many more than close while an answer waits for further ones.
+/// Closed barriers that are remembered for `closed(seen)`: many more than close while an answer waits for
+/// further ones.
 const MAX_RECORDS: usize = 1_024;
 
 /// Everything of a job that is not in a chunk or in one incarnation's filter.
@@ -36,7 +37,8 @@ pub(super) struct JobState {
     pub round_version: u64,
     /// Pushes that are in completely.
     pub pushes: u64,
-    /// In a job with tables: weight of the pushes of which anything is in the open round, and of those that bring it nothing.
+    /// In a job with tables: weight of the pushes of which anything is in the open round, and of those that
+    /// bring it nothing.
     pub round_weight: f64,
     /// Orders for barriers that are still open, by superstep.
     pub orders: BTreeMap<u64, BarrierOrder>,
@@ -117,8 +119,8 @@ impl JobState {
         self.clocks.set_roster(order, &self.watermarks, &self.sealed);
     }
 
-    /// Whether a pull can be served now. If it must wait for a clock, that clock is remembered, so that the push which
-    /// reaches it wakes the pull.
+    /// Whether a pull can be served now. If it must wait for a clock, that clock is remembered, so that the
+    /// push which reaches it wakes the pull.
     pub(super) fn poll_condition(&mut self, condition: ReadCondition) -> bool {
         let (closed, clock) = match condition {
             ReadCondition::Version { closed, min_clock } => (closed, min_clock),
@@ -167,7 +169,8 @@ impl JobState {
         self.closed += 1;
     }
 
-    /// Seals an incarnation. Returns those that are sealed for long: their filters may go, their watermarks have before.
+    /// Seals an incarnation. Returns those that are sealed for long: their filters may go, their watermarks
+    /// have before.
     pub(super) fn seal(&mut self, worker: Incarnation) -> Vec<Incarnation> {
         let Self { sealed, orders, watermarks, .. } = self;
         // A roster may still count on what came in before the seal.

@@ -39,7 +39,8 @@ const CLOSED_NAMES: usize = 1024;
 /// What is known of one name. It outlives the job, so that late workers learn that it was closed.
 #[derive(Default)]
 struct Entry {
-    /// Held while parameters are loaded: whoever asks for the job meanwhile waits instead of loading them again.
+    /// Held while parameters are loaded: whoever asks for the job meanwhile waits instead of loading them
+    /// again.
     opening: Mutex<()>,
     held: Mutex<HeldRuns>,
 }
@@ -47,8 +48,8 @@ struct Entry {
 #[derive(Default)]
 struct HeldRuns {
     state: EntryState,
-    /// Those that lie on disk, by nonce, and are read when an engine asks for them. Jobs of one name follow each other where Redis has
-    /// forgotten the first.
+    /// Those that lie on disk, by nonce, and are read when an engine asks for them. Jobs of one name follow
+    /// each other where Redis has forgotten the first.
     aside: BTreeMap<u32, AsideJob>,
 }
 
@@ -221,8 +222,8 @@ impl JobTable {
         lock(&self.jobs).values().map(of).sum()
     }
 
-    /// Where the job stands; `None` if it was never open here. Of several that were set aside, some one that the engine has not said
-    /// to be unknown to it.
+    /// Where the job stands; `None` if it was never open here. Of several that were set aside, some one that
+    /// the engine has not said to be unknown to it.
     pub fn attach(&self, epoch: EngineEpoch, job: &JobId) -> Result<Option<ShardState>, ShardFault> {
         self.fence.check(epoch)?;
         let is_meant = |aside: &&AsideJob| aside.unknown_to != Some(epoch);
@@ -252,8 +253,8 @@ impl JobTable {
         Ok(lock(&self.jobs).values().flat_map(known).collect())
     }
 
-    /// Replaces the shard addresses of every job that has as many shards. Those of an earlier revision come too late: orders that are read
-    /// together are carried out in any order. One order at a time.
+    /// Replaces the shard addresses of every job that has as many shards. Those of an earlier revision come
+    /// too late: orders that are read together are carried out in any order. One order at a time.
     pub fn set_addresses(
         &self,
         epoch: EngineEpoch,
@@ -275,8 +276,9 @@ impl JobTable {
     }
 
     /// Opens a run of a job over `shards` with what `load` makes, which takes its time. The same run stays
-    /// as it is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer
-    /// one refuses. `serves` says, once it is loaded, whether this process still serves jobs.
+    /// as it is; an older one ends, and so does another job of the same name, which no engine can know any
+    /// more; a newer one refuses. `serves` says, once it is loaded, whether this process still serves
+    /// jobs.
     pub fn open(
         &self,
         epoch: EngineEpoch,
@@ -349,8 +351,8 @@ impl JobTable {
         lock(&entry.held).aside.insert(aside.run.generation.nonce(), aside);
     }
 
-    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that was closed or replaced meanwhile
-    /// stays so.
+    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that was
+    /// closed or replaced meanwhile stays so.
     pub(crate) fn set_aside(&self, epoch: EngineEpoch, aside: AsideJob) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&aside.run.job) else { return Ok(()) };
@@ -365,7 +367,8 @@ impl JobTable {
         Ok(())
     }
 
-    /// An engine does not know this run. Where it is set aside already, that engine means another one of the name.
+    /// An engine does not know this run. Where it is set aside already, that engine means another one of the
+    /// name.
     pub(crate) fn note_unknown(&self, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&run.job) else { return Ok(()) };
@@ -412,8 +415,8 @@ impl JobTable {
         Ok(())
     }
 
-    /// Remembers the name of a closed job, and drops the oldest names beyond [`CLOSED_NAMES`]: whoever asks for those is told
-    /// that there is no such job.
+    /// Remembers the name of a closed job, and drops the oldest names beyond [`CLOSED_NAMES`]: whoever asks
+    /// for those is told that there is no such job.
     fn remember_closed(&self, job: &JobId) {
         let mut closed = lock(&self.closed);
         closed.retain(|name| name != job);

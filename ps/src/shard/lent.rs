@@ -1,16 +1,19 @@
 //! Parameters that workers on this machine read where they lie, instead of receiving them.
 //!
-//! Beside the home of its values a shard keeps a few places for all of them, *slots*, in memory that local workers map.
-//! A pull is answered with the number of a slot that holds the latest values, and the worker computes on it until its next
-//! push or pull gives it back. Meanwhile nobody writes there; the shard goes on in another slot.
+//! Beside the home of its values a shard keeps a few places for all of them, *slots*, in memory that local
+//! workers map. A pull is answered with the number of a slot that holds the latest values, and the worker
+//! computes on it until its next push or pull gives it back. Meanwhile nobody writes there; the shard goes on
+//! in another slot.
 //!
-//! Each chunk counts how often it was changed, and each slot knows which state of it it holds. A push or a barrier that changes
-//! a chunk reads it where it lies, possibly in a slot that is read, and writes it to a slot that nobody reads, or home if
-//! there is none: no value is written twice. The pull that follows finds that slot up to date, or copies the few chunks that
-//! differ. Workers that pull the same state, as all do behind a barrier, share one slot.
+//! Each chunk counts how often it was changed, and each slot knows which state of it it holds. A push or a
+//! barrier that changes a chunk reads it where it lies, possibly in a slot that is read, and writes it to a
+//! slot that nobody reads, or home if there is none: no value is written twice. The pull that follows finds
+//! that slot up to date, or copies the few chunks that differ. Workers that pull the same state, as all do
+//! behind a barrier, share one slot.
 //!
-//! Cost: beside the home of each chunk a copy of the values for each worker that computes on a state of its own, at most
-//! [`MAX_LENT_BYTES`] or one copy; whoever comes when all slots are read gets the values sent. The worker needs no copy of its own.
+//! Cost: beside the home of each chunk a copy of the values for each worker that computes on a state of its
+//! own, at most [`MAX_LENT_BYTES`] or one copy; whoever comes when all slots are read gets the values sent.
+//! The worker needs no copy of its own.
 
 use std::{
     fmt,
@@ -47,8 +50,8 @@ pub(super) struct LentSlots {
     slot_bytes: usize,
     /// For each chunk, under the lock of the chunk.
     chunks: Vec<ChunkStates>,
-    /// The slot that chunks which change go to. Read under the lock of a chunk, and taken away before all those locks
-    /// are taken once: behind that nobody writes there.
+    /// The slot that chunks which change go to. Read under the lock of a chunk, and taken away before all
+    /// those locks are taken once: behind that nobody writes there.
     filling: AtomicUsize,
     readers: Mutex<Readers>,
 }
@@ -225,8 +228,8 @@ impl fmt::Debug for LentSlots {
 }
 
 impl JobShard {
-    /// The memory of the slots and how they lie in it; made for the first worker that asks. `None` where only rows travel,
-    /// or where there is nothing to lend.
+    /// The memory of the slots and how they lie in it; made for the first worker that asks. `None` where only
+    /// rows travel, or where there is nothing to lend.
     pub(crate) fn lent_memory(&self) -> io::Result<Option<(&OwnedFd, SlotShape)>> {
         if self.tables.is_some() || self.chunks.is_empty() {
             return Ok(None);
@@ -263,12 +266,14 @@ impl JobShard {
         changed
     }
 
-    /// Lends a slot with the latest values, to be given back with [`JobShard::give_back`]; `None` while all are read.
+    /// Lends a slot with the latest values, to be given back with [`JobShard::give_back`]; `None` while all
+    /// are read.
     pub(crate) fn lend(&self) -> Option<u32> {
         self.lent.get()?.lend(&self.chunks)
     }
 
-    /// Connections are about to be cut, which gives back what was lent while it is still read: no slot is written again.
+    /// Connections are about to be cut, which gives back what was lent while it is still read: no slot is
+    /// written again.
     pub(crate) fn retire_lent(&self) {
         if let Some(lent) = self.lent.get() {
             lent.retire();

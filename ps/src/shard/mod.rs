@@ -17,8 +17,8 @@
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //! | standby | gets every change in its order, and nobody is told of one that it lacks |
 //!
-//! Locks are taken in this order and never held across I/O that can block: the gate of changes, filter (one incarnation),
-//! state (one job), readers of lent values, chunk (256 KiB), record of changes.
+//! Locks are taken in this order and never held across I/O that can block: the gate of changes, filter (one
+//! incarnation), state (one job), readers of lent values, chunk (256 KiB), record of changes.
 
 mod barrier;
 mod checkpoint;
@@ -70,7 +70,8 @@ pub use syncline_rpc::ShardPosition;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half way.
+/// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half
+/// way.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

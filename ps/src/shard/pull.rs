@@ -17,16 +17,16 @@ pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 /// What a pull asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadCondition {
-    /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`. With 0 no
-    /// clock is asked for; with more, a roster of clocks must have come.
+    /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`.
+    /// With 0 no clock is asked for; with more, a roster of clocks must have come.
     Version {
         /// Barriers that must have closed; 0: the values as they are.
         closed: u64,
         /// Lowest that any worker's clock on the roster may be; 0: clocks do not matter.
         min_clock: u64,
     },
-    /// Exactly this version, which a barrier order asked to keep, or which is the newest one while the job is at rest: that nothing
-    /// is pushed then is up to who asks. It is never compressed.
+    /// Exactly this version, which a barrier order asked to keep, or which is the newest one while the job is
+    /// at rest: that nothing is pushed then is up to who asks. It is never compressed.
     Pinned(u64),
 }
 
@@ -56,8 +56,8 @@ pub struct ReadGrant {
 }
 
 impl JobShard {
-    /// Waits until `condition` can be served to `worker`. `present` is asked twice a second whether the caller still waits;
-    /// it may block.
+    /// Waits until `condition` can be served to `worker`. `present` is asked twice a second whether the
+    /// caller still waits; it may block.
     ///
     /// Ends with a fault when the job is closed, replaced by a newer generation, or `worker` is sealed.
     pub fn wait_readable(
@@ -81,9 +81,9 @@ impl JobShard {
         })
     }
 
-    /// Waits until there is an `answer`, which is looked for whenever something has moved. `present` is asked twice a
-    /// second whether the caller still waits; it may block, and nothing is locked meanwhile. Ends with a fault when the
-    /// job is over.
+    /// Waits until there is an `answer`, which is looked for whenever something has moved. `present` is asked
+    /// twice a second whether the caller still waits; it may block, and nothing is locked meanwhile. Ends
+    /// with a fault when the job is over.
     pub(super) fn wait_until<T>(
         &self,
         mut present: impl FnMut() -> bool,
@@ -149,14 +149,14 @@ impl JobShard {
         lock(&self.state).closed
     }
 
-    /// Newest version that the mean of a round went into; 0 if there was none. A pull that began at an older one may
-    /// hold a mixture.
+    /// Newest version that the mean of a round went into; 0 if there was none. A pull that began at an older
+    /// one may hold a mixture.
     pub fn round_version(&self) -> u64 {
         lock(&self.state).round_version
     }
 
-    /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at most.
-    /// It must not block: pushes to these chunks wait for it.
+    /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at
+    /// most. It must not block: pushes to these chunks wait for it.
     pub fn read_chunks<T>(&self, first: u32, most: usize, read: impl FnOnce(&[&[f32]]) -> T) -> T {
         let (first, rest) = (&self.chunks[first as usize], &self.chunks[first as usize + 1..]);
         let mut held = vec![lock(first)];

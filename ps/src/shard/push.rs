@@ -120,13 +120,14 @@ impl JobShard {
         filter.admit(seq, header.covers, first_chunk)
     }
 
-    /// Applies a chunk, unless it is in already. `pushed` has its length: gradients, and what the worker computed for buffers.
+    /// Applies a chunk, unless it is in already. `pushed` has its length: gradients, and what the worker
+    /// computed for buffers.
     pub fn apply(&self, chunk: PushedChunk<'_>, pushed: &[f32]) -> Result<(), ShardFault> {
         self.apply_chunk(chunk, pushed, None)
     }
 
-    /// As [`apply`](Self::apply), with numbers in memory that the worker could change meanwhile. Where a standby is told of them
-    /// they are copied to `scratch` first: both apply what was read once.
+    /// As [`apply`](Self::apply), with numbers in memory that the worker could change meanwhile. Where a
+    /// standby is told of them they are copied to `scratch` first: both apply what was read once.
     pub fn apply_shared(
         &self,
         chunk: PushedChunk<'_>,
@@ -188,7 +189,8 @@ impl JobShard {
         })
     }
 
-    /// The weight of a push of `worker` in a buffer of chunk `index`: one over the number of workers that push.
+    /// The weight of a push of `worker` in a buffer of chunk `index`: one over the number of workers that
+    /// push.
     pub(super) fn share_in_chunk(&self, worker: Incarnation, index: u32) -> Result<f32, ShardFault> {
         if !self.holds_buffers(index) {
             return Ok(1.0);
@@ -198,7 +200,8 @@ impl JobShard {
         Ok(1.0 / (1 + others.filter(|other| !state.sealed.contains(**other)).count()) as f32)
     }
 
-    /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited for it.
+    /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited
+    /// for it.
     pub fn complete(
         &self,
         worker: Incarnation,
@@ -311,7 +314,8 @@ mod tests {
         push(newcomer).unwrap();
     }
 
-    /// A thousand workers are let go at once where a shard is away, and each seal is asked again where its answer was lost.
+    /// A thousand workers are let go at once where a shard is away, and each seal is asked again where its
+    /// answer was lost.
     #[test]
     fn who_was_sealed_before_hundreds_of_others_is_answered_for_as_at_first() {
         let (shard, epoch) = (shard(), EngineEpoch(1));

@@ -1,4 +1,5 @@
-//! The duplicate filter of one incarnation's pushes, with the point where a push that was cut off resumes, and the seal.
+//! The duplicate filter of one incarnation's pushes, with the point where a push that was cut off resumes,
+//! and the seal.
 
 use serde::{Deserialize, Serialize};
 use syncline_rpc::{PushProgress, ShardFault};
@@ -6,7 +7,8 @@ use syncline_scheduler::ids::{Incarnation, JobId};
 
 use super::push::Admission;
 
-/// State of one incarnation in one job. Its mutex is held while a chunk is applied, so a seal never cuts into one.
+/// State of one incarnation in one job. Its mutex is held while a chunk is applied, so a seal never cuts into
+/// one.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PushFilter {
     /// Last push that is in completely.
@@ -51,7 +53,8 @@ impl PushFilter {
         if self.sealed { Err(ShardFault::Sealed { job: job.clone(), worker }) } else { Ok(()) }
     }
 
-    /// Whether push `seq`, which stands for `covers` iterations and is sent from `first_chunk` on, may come in.
+    /// Whether push `seq`, which stands for `covers` iterations and is sent from `first_chunk` on, may come
+    /// in.
     pub(super) fn admit(&self, seq: u64, covers: u32, first_chunk: u32) -> Result<Admission, ShardFault> {
         if seq <= self.watermark {
             return Ok(Admission::Duplicate);
@@ -72,7 +75,8 @@ impl PushFilter {
         Ok(Admission::Fresh)
     }
 
-    /// Runs `apply` if chunk `index` of push `seq` is the next one; a chunk that is in already is passed over.
+    /// Runs `apply` if chunk `index` of push `seq` is the next one; a chunk that is in already is passed
+    /// over.
     pub(super) fn apply_chunk(
         &mut self,
         seq: u64,

@@ -22,7 +22,8 @@ impl JobShard {
         self.standby_log.release(term);
     }
 
-    /// The standby of this term has its copy. False: it has to get some of what was changed meanwhile before it is asked again.
+    /// The standby of this term has its copy. False: it has to get some of what was changed meanwhile before
+    /// it is asked again.
     pub fn set_standby_in_step(&self, term: Term) -> bool {
         self.standby_log.set_in_step(term)
     }
@@ -58,8 +59,8 @@ impl JobShard {
         self.standby_log.record(|| op.entry());
     }
 
-    /// Waits until a standby has everything that has changed so far, as long as the caller is `present`, who is asked twice a
-    /// second. False: nobody may be told of it.
+    /// Waits until a standby has everything that has changed so far, as long as the caller is `present`, who
+    /// is asked twice a second. False: nobody may be told of it.
     #[must_use]
     pub fn confirm(&self, present: impl FnMut() -> bool) -> bool {
         self.standby_log.confirm(present)
@@ -76,8 +77,8 @@ impl JobShard {
         self.standby_log.mark()
     }
 
-    /// As [`JobShard::confirm`], for what had changed at `mark`, and for a caller who waits about so long and asks again. False: the
-    /// standby does not have it yet. The fault is that the job is over here.
+    /// As [`JobShard::confirm`], for what had changed at `mark`, and for a caller who waits about so long and
+    /// asks again. False: the standby does not have it yet. The fault is that the job is over here.
     pub fn confirmed_within(&self, mark: StandbyMark, limit: Duration) -> Result<bool, ShardFault> {
         let begun = Instant::now();
         let mut is_late = false;
@@ -88,7 +89,8 @@ impl JobShard {
         if confirmed || is_late { Ok(confirmed) } else { Err(ShardFault::Closed { job: self.job().clone() }) }
     }
 
-    /// The process stops: nobody is told of anything any more, and those who wait for a standby wait no longer.
+    /// The process stops: nobody is told of anything any more, and those who wait for a standby wait no
+    /// longer.
     pub fn stop_standby(&self) {
         self.standby_log.end();
     }

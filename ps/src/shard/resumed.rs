@@ -13,9 +13,10 @@ impl JobShard {
         self.chunks.iter().map(|chunk| read_numbers(lock(chunk).trained(), from)).collect()
     }
 
-    /// Gives the optimizer the state that it had elsewhere, after `runs` of steps: as many `moments` as it has, for each chunk.
-    /// Where the chunks here are others than there, one takes the most steps of those that it is made of: they differ by
-    /// what torn pushes left out, and so does Adam's bias correction.
+    /// Gives the optimizer the state that it had elsewhere, after `runs` of steps: as many `moments` as it
+    /// has, for each chunk. Where the chunks here are others than there, one takes the most steps of
+    /// those that it is made of: they differ by what torn pushes left out, and so does Adam's bias
+    /// correction.
     pub(crate) fn restore_optimizer(&self, runs: &[StepRun], moments: Vec<Vec<Vec<f32>>>) {
         let mut moments = moments.into_iter().map(Vec::into_iter);
         let (mut first, mut second) =

@@ -6,7 +6,8 @@ use super::JobShard;
 use crate::free_memory;
 
 impl JobShard {
-    /// Refuses a copy of so many bytes for which there is no memory. Shards of the same machine copy their parts in the same moment.
+    /// Refuses a copy of so many bytes for which there is no memory. Shards of the same machine copy their
+    /// parts in the same moment.
     pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
         free_memory::check_room(bytes.saturating_mul(self.shards_here()))
     }

@@ -28,7 +28,8 @@ use crate::rows::Piece;
 /// What a job with tables counts beside its chunks.
 #[derive(Default)]
 pub(super) struct RowCounts {
-    /// Steps of the optimizer, whichever rows took part: a chunk takes over the number when it takes part itself.
+    /// Steps of the optimizer, whichever rows took part: a chunk takes over the number when it takes part
+    /// itself.
     steps: AtomicU64,
     /// Chunks that are in the open round.
     touched: Mutex<BTreeSet<u32>>,
@@ -75,8 +76,8 @@ impl RowCounts {
 }
 
 impl JobShard {
-    /// Applies what push `seq` has for these pieces of one chunk, unless it is in already. `pushed`: one piece behind the
-    /// other. Chunks come in order; those that the push has nothing for are passed over.
+    /// Applies what push `seq` has for these pieces of one chunk, unless it is in already. `pushed`: one
+    /// piece behind the other. Chunks come in order; those that the push has nothing for are passed over.
     pub fn apply_rows(
         &self,
         worker: Incarnation,
@@ -161,7 +162,8 @@ impl JobShard {
         Ok(index)
     }
 
-    /// Counts what a push that is in has done, where there are tables. `brought`: whether it had anything for this shard.
+    /// Counts what a push that is in has done, where there are tables. `brought`: whether it had anything for
+    /// this shard.
     pub(super) fn count_rows(&self, state: &mut JobState, header: &PushHeader, brought: bool) {
         if self.tables.is_none() || header.is_empty() {
             return;
@@ -172,7 +174,8 @@ impl JobShard {
                 if !brought {
                     state.weigh_rows(header);
                 }
-                // Also where none of its rows lies here: the round ends with its weight, and is a step of the job.
+                // Also where none of its rows lies here: the round ends with its weight, and is a step of the
+                // job.
                 self.accumulated.store(true, Ordering::Release);
             }
         }

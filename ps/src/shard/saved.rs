@@ -4,9 +4,9 @@
 //! "SLJOB" 0 0 version | head length u64 le | head (postcard) | values, first, second, round of each chunk | pinned
 //! ```
 //!
-//! The head holds everything but numbers: order, state, filters, and how many numbers each chunk has. The numbers are
-//! little-endian f32 as they lie in memory, so that a large job is streamed and never held twice. The file
-//! protects the bytes by a digest, see `server::saves`.
+//! The head holds everything but numbers: order, state, filters, and how many numbers each chunk has. The
+//! numbers are little-endian f32 as they lie in memory, so that a large job is streamed and never held twice.
+//! The file protects the bytes by a digest, see `server::saves`.
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,9 @@
 //! The set of sealed incarnations, in little memory however many come and go.
 //!
-//! Incarnations are numbered as they come, and all but the living ones are sealed sooner or later: so they are kept as
-//! runs of numbers. Their push filters are kept for the last of them only: an engine that asks again asks soon, though of all workers
-//! of a job at a time. Their watermarks, which each push looks through, are kept for fewer.
+//! Incarnations are numbered as they come, and all but the living ones are sealed sooner or later: so they
+//! are kept as runs of numbers. Their push filters are kept for the last of them only: an engine that asks
+//! again asks soon, though of all workers of a job at a time. Their watermarks, which each push looks
+//! through, are kept for fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 

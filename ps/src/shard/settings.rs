@@ -1,5 +1,6 @@
-//! What is fixed as long as a job has these parameters, and whether it makes sense. An order, a saved job and a copy from another shard
-//! are checked alike: nothing is made of a layout before that, because the places for tables are as many as it says.
+//! What is fixed as long as a job has these parameters, and whether it makes sense. An order, a saved job and
+//! a copy from another shard are checked alike: nothing is made of a layout before that, because the places
+//! for tables are as many as it says.
 
 use std::collections::HashSet;
 
@@ -21,7 +22,8 @@ pub(super) struct JobSettings {
     pub range: ElementRange,
 }
 
-/// Elements of the layout of a job that shard `index` of `shards` holds a part of. The fault is what makes no sense, in words.
+/// Elements of the layout of a job that shard `index` of `shards` holds a part of. The fault is what makes no
+/// sense, in words.
 pub(crate) fn check_settings(
     layout: &Layout,
     optimizer: &Optimizer,

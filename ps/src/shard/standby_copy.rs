@@ -4,10 +4,11 @@
 //! head | chunk, its numbers | chunk, its numbers | … | rest | pinned values | pinned checkpoint
 //! ```
 //!
-//! The head, which has everything but numbers, is taken while nothing changes, and the record of changes begins there. Each
-//! chunk says which of the recorded changes it has already: the standby makes all of them again in their order, but leaves those
-//! chunks alone that have the change. So it is the job as soon as it has made every change that was recorded until the last piece.
-//! What is pinned is whole and never changes: it comes as it is with the last piece, and is not made again.
+//! The head, which has everything but numbers, is taken while nothing changes, and the record of changes
+//! begins there. Each chunk says which of the recorded changes it has already: the standby makes all of them
+//! again in their order, but leaves those chunks alone that have the change. So it is the job as soon as it
+//! has made every change that was recorded until the last piece. What is pinned is whole and never changes:
+//! it comes as it is with the last piece, and is not made again.
 //!
 //! Neither side holds more than a piece, a chunk with its moments and its round.
 
@@ -107,9 +108,9 @@ impl CatchUp {
 }
 
 impl JobShard {
-    /// Copies the job for the standby of this term, piece by piece; what changes from the first one on is recorded for it. No
-    /// lock is held while a piece is sent. False: the copy is wanted no more, because the job would have had to wait for it, or
-    /// because another standby follows.
+    /// Copies the job for the standby of this term, piece by piece; what changes from the first one on is
+    /// recorded for it. No lock is held while a piece is sent. False: the copy is wanted no more, because
+    /// the job would have had to wait for it, or because another standby follows.
     pub fn copy_for_standby<E: From<io::Error>>(
         &self,
         term: Term,
@@ -173,7 +174,8 @@ impl JobShard {
         CopyHead { job, touched: self.rows.touched() }
     }
 
-    /// Appends a chunk to `piece`. Who closes a barrier holds the state: all chunks are changed by it, or none.
+    /// Appends a chunk to `piece`. Who closes a barrier holds the state: all chunks are changed by it, or
+    /// none.
     fn copy_chunk(&self, term: Term, index: u32, piece: &mut Vec<u8>) -> io::Result<bool> {
         self.standby_log.begin_piece(term);
         let _state = lock(&self.state);
@@ -185,7 +187,8 @@ impl JobShard {
         Ok(true)
     }
 
-    /// Reads what [`JobShard::copy_for_standby`] sends. Bytes that make no sense are an error, and so is too little memory.
+    /// Reads what [`JobShard::copy_for_standby`] sends. Bytes that make no sense are an error, and so is too
+    /// little memory.
     pub fn receive_copy(from: &mut impl Read) -> io::Result<Self> {
         let CopyHead { job, touched } = read_head(from, HEAD, WHAT)?;
         job.check()?;

@@ -1,4 +1,5 @@
-//! What a standby must be told of a job, in the order in which it happened, and who waits until it has been told.
+//! What a standby must be told of a job, in the order in which it happened, and who waits until it has been
+//! told.
 //!
 //! | moment | rule |
 //! |---|---|
@@ -49,7 +50,8 @@ impl StandbyLog {
         lock(&self.record)
     }
 
-    /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the standby.
+    /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the
+    /// standby.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.active.load(Ordering::Acquire) {
             self.wait_for_room();
@@ -77,7 +79,8 @@ impl StandbyLog {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what changes may have to be recorded. While the caller is in, as of [`StandbyLog::enter`], nobody begins to follow.
+    /// Whether what changes may have to be recorded. While the caller is in, as of [`StandbyLog::enter`],
+    /// nobody begins to follow.
     pub(super) fn may_record(&self) -> bool {
         self.active.load(Ordering::Acquire) && self.lock().takes_changes()
     }
@@ -96,8 +99,8 @@ impl StandbyLog {
         self.moved.notify_all();
     }
 
-    /// Records what was pushed for chunk `index`, under the lock of the chunk. `op` is told how many numbers follow: none
-    /// where the copy will have them.
+    /// Records what was pushed for chunk `index`, under the lock of the chunk. `op` is told how many numbers
+    /// follow: none where the copy will have them.
     pub(super) fn record_pushed(&self, index: u32, pushed: &[f32], op: impl FnOnce(u32) -> StandbyOp) {
         if !self.active.load(Ordering::Acquire) {
             return;
@@ -121,8 +124,8 @@ impl StandbyLog {
         }
     }
 
-    /// Waits until the standby has everything that was recorded so far, as long as the caller is `present`, who is asked twice
-    /// a second. False: nobody may be told.
+    /// Waits until the standby has everything that was recorded so far, as long as the caller is `present`,
+    /// who is asked twice a second. False: nobody may be told.
     pub(super) fn confirm(&self, present: impl FnMut() -> bool) -> bool {
         self.confirm_through(|record| record.newest_awaited, present)
     }
@@ -191,7 +194,8 @@ impl StandbyLog {
         lock(&self.claimed).take_if(|claimed| *claimed == term);
     }
 
-    /// Begins to record for a standby, with what `copy` makes while nothing changes. `None`: somebody tells another one by now.
+    /// Begins to record for a standby, with what `copy` makes while nothing changes. `None`: somebody tells
+    /// another one by now.
     pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> Option<T> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         if lock(&self.claimed).is_some_and(|claimed| claimed != term) {
@@ -213,8 +217,9 @@ impl StandbyLog {
         record.makes_piece = record.standby == Standby::Copying(term);
     }
 
-    /// The first `chunks` are in the copy now; the number of the newest change, which the last of them has. `None`: the copy was
-    /// given up. The last chunk is locked, and so is the state: no barrier is being closed.
+    /// The first `chunks` are in the copy now; the number of the newest change, which the last of them has.
+    /// `None`: the copy was given up. The last chunk is locked, and so is the state: no barrier is being
+    /// closed.
     pub(super) fn chunks_copied(&self, term: Term, chunks: u32) -> Option<u64> {
         let mut record = self.lock();
         if record.standby != Standby::Copying(term) {
@@ -237,8 +242,9 @@ impl StandbyLog {
         true
     }
 
-    /// The standby has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told from here on it has:
-    /// it is told so behind everything that was recorded before, and may take over from there. Whether it came to that.
+    /// The standby has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told
+    /// from here on it has: it is told so behind everything that was recorded before, and may take over
+    /// from there. Whether it came to that.
     pub(super) fn set_in_step(&self, term: Term) -> bool {
         let mut record = self.lock();
         if record.standby != Standby::Copying(term) || record.over {
@@ -287,7 +293,8 @@ impl StandbyLog {
         }
     }
 
-    /// The standby of this term cannot be reached any more. Whether somebody waits for the engine because of that.
+    /// The standby of this term cannot be reached any more. Whether somebody waits for the engine because of
+    /// that.
     pub(super) fn lose(&self, term: Term) -> bool {
         let mut record = self.lock();
         let (after, waits) = match record.standby {

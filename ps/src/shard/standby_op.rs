@@ -33,7 +33,8 @@ pub enum StandbyOp {
         header: PushHeader,
         /// How many numbers follow: as many as the chunk has, or none where the copy has them.
         elements: u32,
-        /// The weight that the push had in a buffer: pushes of others may have been counted between its reckoning and its use.
+        /// The weight that the push had in a buffer: pushes of others may have been counted between its
+        /// reckoning and its use.
         share: f32,
     },
     /// All chunks of push `seq` are in.
@@ -100,7 +101,8 @@ pub enum StandbyOp {
     Ping,
     /// The job was closed.
     Close,
-    /// Pieces of one chunk of push `seq` were applied, in a job with tables, behind so many steps. Their numbers follow.
+    /// Pieces of one chunk of push `seq` were applied, in a job with tables, behind so many steps. Their
+    /// numbers follow.
     Rows {
         /// Incarnation that pushed.
         worker: Incarnation,
@@ -127,7 +129,8 @@ pub enum StandbyOp {
 }
 
 impl StandbyOp {
-    /// Whether somebody may wait until the standby has it: chunks are awaited with the push that they are part of.
+    /// Whether somebody may wait until the standby has it: chunks are awaited with the push that they are
+    /// part of.
     pub fn is_awaited(&self) -> bool {
         !matches!(self, Self::Chunk { .. } | Self::Rows { .. })
     }
@@ -187,8 +190,8 @@ pub fn read_op(
 }
 
 impl JobShard {
-    /// Makes change `number` again, from 1, that the primary has made. Those that concern files and the job as a whole are the
-    /// caller's.
+    /// Makes change `number` again, from 1, that the primary has made. Those that concern files and the job
+    /// as a whole are the caller's.
     pub fn replay(&self, number: u64, op: StandbyOp, numbers: &[f32]) -> Result<(), ShardFault> {
         self.catch_up.set_number(number);
         match op {

@@ -94,7 +94,8 @@ impl Record {
         matches!(self.standby, Standby::Copying(_) | Standby::InStep(_))
     }
 
-    /// Whether a standby is to be told of what changes now: behind the end it follows nothing, and has hung up.
+    /// Whether a standby is to be told of what changes now: behind the end it follows nothing, and has hung
+    /// up.
     pub(super) fn takes_changes(&self) -> bool {
         self.follows() && !self.over
     }

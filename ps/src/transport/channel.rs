@@ -75,8 +75,8 @@ impl Channel {
         }
     }
 
-    /// The shard's side of going over to shared memory: hands out memory for messages of about so many bytes. Nothing else
-    /// may be on its way to the client.
+    /// The shard's side of going over to shared memory: hands out memory for messages of about so many bytes.
+    /// Nothing else may be on its way to the client.
     pub fn upgrade_server(&mut self, memory: Memory, descriptor: &OwnedFd) -> io::Result<()> {
         self.send_memory(descriptor)?;
         *self = Self::Shm(Shm::new(self.unix_socket()?.clone(), memory, MemorySide::Shard)?);

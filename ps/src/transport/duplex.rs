@@ -4,8 +4,8 @@ use std::io::{self, IoSlice, Read, Write};
 
 /// A transport that can say how much fits right now, so that nothing blocks while a chunk is locked.
 pub trait Duplex: Read + Write {
-    /// Sends what fits of all parts together without blocking, possibly nothing; returns the bytes sent. More will
-    /// follow at once: small pieces may be held back.
+    /// Sends what fits of all parts together without blocking, possibly nothing; returns the bytes sent. More
+    /// will follow at once: small pieces may be held back.
     fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize>;
 
     /// Whether the peer has hung up. Does not block and takes no byte.

@@ -10,7 +10,8 @@ use super::Socket;
 /// The shortest limit that a system takes for one.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// A socket whose greeting ends in time as a whole: one that sends a byte now and then would hold us with a limit for each read.
+/// A socket whose greeting ends in time as a whole: one that sends a byte now and then would hold us with a
+/// limit for each read.
 pub(crate) struct Greeting<'s> {
     socket: &'s mut Socket,
     ends_at: Instant,

@@ -1,8 +1,8 @@
 //! What carries the bytes of a tensor connection: TCP, a unix socket, or memory that both ends map.
 //!
-//! Everything above speaks one protocol to a [`Channel`] and does not know which of the three it is. A shard is reached
-//! over TCP first; a client on the same machine then moves to the shard's unix socket, and over that to shared memory
-//! (`client::transport_upgrade`).
+//! Everything above speaks one protocol to a [`Channel`] and does not know which of the three it is. A shard
+//! is reached over TCP first; a client on the same machine then moves to the shard's unix socket, and over
+//! that to shared memory (`client::transport_upgrade`).
 //!
 //! | | bytes go | waiting | the other end's death |
 //! |---|---|---|---|
@@ -10,7 +10,8 @@
 //! | unix | through the kernel, without segments | in the kernel | end of stream |
 //! | shm | into a ring that both ends map | spins 50 us, then in the kernel on the unix socket | end of that stream |
 //!
-//! A process that is stopped, but not dead, is noticed by the limits on reading and writing, on every transport.
+//! A process that is stopped, but not dead, is noticed by the limits on reading and writing, on every
+//! transport.
 
 mod channel;
 mod duplex;

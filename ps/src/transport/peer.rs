@@ -18,12 +18,12 @@ pub(crate) fn is_same_user_or_root(socket: &socket2::Socket) -> io::Result<bool>
 fn peer_user(socket: &socket2::Socket) -> io::Result<u32> {
     use std::os::fd::AsRawFd;
 
-    // `rustix` asks for it, too, and takes the process id for one that is not zero. It is zero for a peer that lives in a
-    // namespace of processes which we do not see.
+    // `rustix` asks for it, too, and takes the process id for one that is not zero. It is zero for a peer
+    // that lives in a namespace of processes which we do not see.
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `socket` lives, and the kernel writes at most `bytes` bytes into `peer`,
-    // whose fields are plain numbers.
+    // SAFETY: the descriptor is open as long as `socket` lives, and the kernel writes at most `bytes` bytes
+    // into `peer`, whose fields are plain numbers.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -87,8 +87,9 @@ impl Socket {
         self.0.shut.load(Ordering::SeqCst)
     }
 
-    /// Keeps a TCP connection whose other end takes nothing for long, for whoever notices by himself that it is gone: Linux counts one that
-    /// is too busy to read among those that vanished, although it answers every probe.
+    /// Keeps a TCP connection whose other end takes nothing for long, for whoever notices by himself that it
+    /// is gone: Linux counts one that is too busy to read among those that vanished, although it answers
+    /// every probe.
     pub(crate) fn keep_while_nothing_is_taken(&self) -> io::Result<()> {
         match self.transport() {
             Transport::Tcp => tcp::set_vanished_timeout(self.raw(), None),

@@ -15,11 +15,12 @@ use super::{Socket, Transport};
 /// Asked of the kernel for each direction.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
+/// A peer that vanished without a word is noticed after about this long, whether something is on its way to
+/// it or not.
 const VANISHED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects within `limit`, trying every address the name stands for. `connecting` is told of each socket before it is waited for: on
-/// Linux whoever shuts it down ends that, too.
+/// Connects within `limit`, trying every address the name stands for. `connecting` is told of each socket
+/// before it is waited for: on Linux whoever shuts it down ends that, too.
 pub fn connect(address: &str, limit: Duration, connecting: &dyn Fn(&Socket)) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address behind {address}"));
     for target in address.to_socket_addrs()? {
@@ -59,8 +60,8 @@ fn set_keepalive(socket: &socket2::Socket) -> io::Result<()> {
     set_vanished_timeout(socket, Some(VANISHED_TIMEOUT))
 }
 
-/// How long something may be on its way to the other end; `None`: as long as the system has it, and forever to one that takes nothing and
-/// answers probes.
+/// How long something may be on its way to the other end; `None`: as long as the system has it, and forever
+/// to one that takes nothing and answers probes.
 pub(super) fn set_vanished_timeout(socket: &socket2::Socket, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(limit)?;
@@ -69,8 +70,8 @@ pub(super) fn set_vanished_timeout(socket: &socket2::Socket, limit: Option<Durat
     Ok(())
 }
 
-/// Asks for large socket buffers, where the kernel grants them. A fixed size ends its own tuning, which is better
-/// than the few hundred kilobytes that an untouched `net.core.rmem_max` allows.
+/// Asks for large socket buffers, where the kernel grants them. A fixed size ends its own tuning, which is
+/// better than the few hundred kilobytes that an untouched `net.core.rmem_max` allows.
 pub(crate) fn size_buffers(socket: &socket2::Socket) {
     static GRANTED: OnceLock<bool> = OnceLock::new();
     let granted = GRANTED.get_or_init(|| {

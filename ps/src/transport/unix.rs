@@ -1,7 +1,8 @@
 //! Unix sockets: a shard's second listener, for callers on the same machine and of the same user.
 //!
-//! The socket is a file with a random name in a folder that nobody else may enter, of all shards of a user where they can. Only the shard tells the name, to who
-//! has greeted it over TCP; a file of that name is therefore this shard's, or there is none.
+//! The socket is a file with a random name in a folder that nobody else may enter, of all shards of a user
+//! where they can. Only the shard tells the name, to who has greeted it over TCP; a file of that name is
+//! therefore this shard's, or there is none.
 
 use std::{
     env,
@@ -114,7 +115,8 @@ fn check_private(folder: &Path, user: u32) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, what))
 }
 
-/// Removes the folders of other names that shards had which were killed. One without a socket may be about to get its own.
+/// Removes the folders of other names that shards had which were killed. One without a socket may be about to
+/// get its own.
 fn remove_left(named: &Path) {
     let (Some(parent), Some(name)) = (named.parent(), named.file_name().and_then(OsStr::to_str)) else {
         return;

@@ -57,8 +57,8 @@ impl Frame {
     }
 }
 
-/// Sixteen bits that tell whether a start and its head arrived as they were sent; one change of 65,536 goes unseen. FNV-1a,
-/// folded: a frame is short. Messages of tarpc may be long and have another one.
+/// Sixteen bits that tell whether a start and its head arrived as they were sent; one change of 65,536 goes
+/// unseen. FNV-1a, folded: a frame is short. Messages of tarpc may be long and have another one.
 fn check(start: &[u8], head: &[u8]) -> [u8; 2] {
     let said = start[..CHECK.start].iter().chain(&start[CHECK.end..FRAME_BYTES]);
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

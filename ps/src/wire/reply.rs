@@ -44,11 +44,12 @@ pub enum Reply {
     },
     /// All values of a pull were sent.
     PullEnd {
-        /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what was pulled,
-        /// the values are a mixture and must be pulled again.
+        /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what
+        /// was pulled, the values are a mixture and must be pulled again.
         round_version: u64,
     },
-    /// The pull that was asked for still waits. Sent every second, so that both sides notice when the other is gone.
+    /// The pull that was asked for still waits. Sent every second, so that both sides notice when the other
+    /// is gone.
     Waiting,
     /// The sum of squares of this shard's part of a round.
     Norm {
@@ -123,8 +124,8 @@ impl Message for Reply {
 }
 
 impl Reply {
-    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow. The text of a fault that does not
-    /// fit into a head is shortened.
+    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow. The text of
+    /// a fault that does not fit into a head is shortened.
     pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
         message::encode(self, body, out);
         if let (Self::Fault(fault), true) = (self, out.len() > FRAME_BYTES + MAX_HEAD_BYTES) {

@@ -45,7 +45,8 @@ pub struct SessionKey {
 /// One question. The length of the body that follows travels in the frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if `header.skip`.
+    /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if
+    /// `header.skip`.
     Push {
         /// Whose push it is, and to which parameters.
         session: SessionKey,
@@ -58,8 +59,9 @@ pub enum Request {
         /// How each chunk of the body is encoded.
         codec: Codec,
     },
-    /// The same of a job with tables. Body: the rows of the batch, as [`RowSelection`](crate::rows::RowSelection) writes them,
-    /// then the selected part of the gradient from chunk `first_chunk` on, as f32.
+    /// The same of a job with tables. Body: the rows of the batch, as
+    /// [`RowSelection`](crate::rows::RowSelection) writes them, then the selected part of the gradient
+    /// from chunk `first_chunk` on, as f32.
     PushRows {
         /// Whose push it is, and to which parameters.
         session: SessionKey,
@@ -86,7 +88,8 @@ pub enum Request {
         /// How they are to travel, where the shard does not lend them.
         codec: Codec,
     },
-    /// A push without a body: the gradient lies where the caller has given it, see [`Request::TakeGradients`].
+    /// A push without a body: the gradient lies where the caller has given it, see
+    /// [`Request::TakeGradients`].
     PushInPlace {
         /// Whose push it is, and to which parameters.
         session: SessionKey,
@@ -104,8 +107,8 @@ pub enum Request {
         /// Superstep whose barrier ends the round.
         round: u64,
     },
-    /// From the process that serves a shard to the one that follows it: a copy of the job comes behind this, and then every
-    /// change of it, each answered with how far the follower is.
+    /// From the process that serves a shard to the one that follows it: a copy of the job comes behind this,
+    /// and then every change of it, each answered with how far the follower is.
     Replicate {
         /// The job and its generation; the incarnation says nothing.
         session: SessionKey,
@@ -127,7 +130,8 @@ pub enum Request {
         /// BLAKE3 that the body must have.
         digest: Digest,
     },
-    /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk a little later.
+    /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk
+    /// a little later.
     PutValue {
         /// BLAKE3 that the body must have.
         digest: Digest,
@@ -151,8 +155,8 @@ pub enum Request {
         /// BLAKE3 of the blob.
         digest: Digest,
     },
-    /// Digests of blobs that are kept here, in no order: the lowest from `first` on, at most [`BLOBS_PER_LIST`](super::BLOBS_PER_LIST).
-    /// Where the answer is as long as that there may be more.
+    /// Digests of blobs that are kept here, in no order: the lowest from `first` on, at most
+    /// [`BLOBS_PER_LIST`](super::BLOBS_PER_LIST). Where the answer is as long as that there may be more.
     ListBlobs {
         /// Lowest digest that is wanted.
         first: Digest,
@@ -170,14 +174,16 @@ pub enum Request {
     Echo,
     /// Where callers on the same machine are served.
     LocalSocket,
-    /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with [`Reply::Lent`].
+    /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with
+    /// [`Reply::Lent`].
     ///
     /// [`Reply::Lent`]: super::Reply::Lent
     LendParameters {
         /// Who is to read them, and which parameters.
         session: SessionKey,
     },
-    /// Over a unix socket: the descriptor of memory follows, in which the caller has its gradients for the whole job.
+    /// Over a unix socket: the descriptor of memory follows, in which the caller has its gradients for the
+    /// whole job.
     TakeGradients {
         /// Whose gradients, and of which parameters.
         session: SessionKey,

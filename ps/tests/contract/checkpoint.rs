@@ -241,7 +241,8 @@ fn a_late_order_to_pin_what_was_given_up_holds_no_copy() {
     rig.write_checkpoint(0, 3).unwrap();
 }
 
-/// Redis has lost that they were given. The counts of the next checkpoint would stand beside the parameters of the first.
+/// Redis has lost that they were given. The counts of the next checkpoint would stand beside the parameters
+/// of the first.
 #[test]
 fn a_number_that_is_given_again_at_another_moment_is_refused_and_the_next_one_is_free() {
     let rig = Rig::start(2);

@@ -15,7 +15,8 @@ use syncline_scheduler::{
     sync::RoundRule,
 };
 
-/// Thirty-two parameters and a buffer on each of two shards, so to speak: the buffers lie behind all parameters.
+/// Thirty-two parameters and a buffer on each of two shards, so to speak: the buffers lie behind all
+/// parameters.
 const ELEMENTS: u64 = 64;
 
 /// Two shards that clip to 1.
@@ -55,8 +56,9 @@ fn two_workers_on_two_shards_clip_what_one_machine_would() {
     for round in 0..2 {
         rig.barrier(round, 0, &[(1, round + 1), (2, round + 1)], false);
     }
-    // Weights 1 and 3. The mean is 3 in the first place (shard 0) and 4 in the last (shard 1): its norm is 5, and
-    // clipped to 1 it is 0.6 and 0.8. Clipped one by one, the workers would have brought 0.25 and 0.75.
+    // Weights 1 and 3. The mean is 3 in the first place (shard 0) and 4 in the last (shard 1): its norm is 5,
+    // and clipped to 1 it is 0.6 and 0.8. Clipped one by one, the workers would have brought 0.25 and
+    // 0.75.
     let one = PushHeader { weight: 1.0, ..ROUND };
     let three = PushHeader { weight: 3.0, ..ROUND };
     rig.exact_worker(1, ELEMENTS).push(1, one, &[&at(ELEMENTS, &[(0, 12.0)])]).unwrap();

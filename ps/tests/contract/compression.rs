@@ -1,5 +1,5 @@
-//! Gradients that travel in fewer bytes: what the shards get is the same whatever becomes of the connection, and what one push
-//! loses comes with the next.
+//! Gradients that travel in fewer bytes: what the shards get is the same whatever becomes of the connection,
+//! and what one push loses comes with the next.
 
 use std::io::Write;
 
@@ -35,7 +35,8 @@ fn compressed(rig: &Rig, addresses: &[String], codec: Codec) -> ShardSet {
     worker
 }
 
-/// A job that begins with these parameters, of which the first [`TRAINED`] are trained and the others are buffers.
+/// A job that begins with these parameters, of which the first [`TRAINED`] are trained and the others are
+/// buffers.
 fn with_buffers(shards: u32, initial: &[f32]) -> Rig {
     let rig = Rig::start(shards);
     let initial = rig.blob(initial);

@@ -1,5 +1,5 @@
-//! Parameters with settings of their own: each steps as it would in a job of its own, whatever cuts it and whatever becomes of
-//! processes.
+//! Parameters with settings of their own: each steps as it would in a job of its own, whatever cuts it and
+//! whatever becomes of processes.
 
 use syncline_ps::{
     client::{PushHeader, ReadCondition},

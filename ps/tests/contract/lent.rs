@@ -1,4 +1,5 @@
-//! Parameters that are read, and gradients that are pushed, where they lie. Over transports that lend nothing the same holds.
+//! Parameters that are read, and gradients that are pushed, where they lie. Over transports that lend nothing
+//! the same holds.
 
 use std::{io::Write, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Tables of which only rows travel: the same values as if all of them did, whatever becomes of connections and processes.
+//! Tables of which only rows travel: the same values as if all of them did, whatever becomes of connections
+//! and processes.
 
 use std::io::Write;
 

@@ -197,7 +197,8 @@ fn a_job_that_was_served_and_that_the_next_engine_does_not_know_goes_on_with_one
     }
 }
 
-/// A worker that is told that a job is over drops its task, and nobody gives it another: the engine believes that it has one.
+/// A worker that is told that a job is over drops its task, and nobody gives it another: the engine believes
+/// that it has one.
 #[test]
 fn who_asks_for_a_job_that_is_set_aside_is_hung_up_on_until_an_engine_has_asked_for_it() {
     let rig = Rig::with_job(1, 100);

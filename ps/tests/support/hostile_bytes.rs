@@ -1,5 +1,5 @@
-//! Bytes that somebody sends, or that lie in a file: whatever they are, reading them returns, and what was read is what was
-//! written. Used by an ordinary test and by the fuzz target `frames`.
+//! Bytes that somebody sends, or that lie in a file: whatever they are, reading them returns, and what was
+//! read is what was written. Used by an ordinary test and by the fuzz target `frames`.
 
 use std::io::Cursor;
 

@@ -42,15 +42,15 @@ pub struct Trace {
     pub max_pushes: usize,
 }
 
-/// Time, worker, its pushes, its lead over the slowest, the decision, extra iterations before and after, what the
-/// controller returned if it was asked, and the workers whose wait ended.
+/// Time, worker, its pushes, its lead over the slowest, the decision, extra iterations before and after, what
+/// the controller returned if it was asked, and the workers whose wait ended.
 pub type Event = (u64, usize, u64, u64, &'static str, u64, u64, Option<u64>, Vec<usize>);
 
 impl Trace {
     /// What the policy decides at each push.
     ///
-    /// All workers start at time 0, and each starts its next iteration when it is told to go on; a worker without a
-    /// further duration stops. Pushes at the same time are handled in the order of the workers.
+    /// All workers start at time 0, and each starts its next iteration when it is told to go on; a worker
+    /// without a further duration stops. Pushes at the same time are handled in the order of the workers.
     pub fn events(&self, reading: DsspReading) -> Vec<Event> {
         let policy = Dssp::new(self.lower, self.lower + self.range, reading);
         let mut clocks = Clocks::default();

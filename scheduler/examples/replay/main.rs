@@ -3,15 +3,17 @@
 //!
 //! FILE is a JSON object with `cases`; each has an `id` and one of
 //!
-//! * `points`: per worker the ascending end times of its next iterations, or `history`: per worker the last push but
-//!   one and the last, with `R`. Answer: `algorithms`, by name the `span`, the `sync_time` and each worker's `index`.
-//!   Of both, `points` counts.
-//! * `kind: controller` with `A`, `t`, `p`, `s_L`, `r_max`: the DSSP controller for worker p. Answer: `r_star` as
-//!   printed in the paper and `capped`.
-//! * `kind: trace` with `durations`, `s_L`, `r_max`, `max_pushes`. Answer: `events` in both readings, see [`dssp`].
+//! * `points`: per worker the ascending end times of its next iterations, or `history`: per worker the last
+//!   push but one and the last, with `R`. Answer: `algorithms`, by name the `span`, the `sync_time` and each
+//!   worker's `index`. Of both, `points` counts.
+//! * `kind: controller` with `A`, `t`, `p`, `s_L`, `r_max`: the DSSP controller for worker p. Answer:
+//!   `r_star` as printed in the paper and `capped`.
+//! * `kind: trace` with `durations`, `s_L`, `r_max`, `max_pushes`. Answer: `events` in both readings, see
+//!   [`dssp`].
 //!
-//! One JSON object per case and line. Times may have fractions: they are put on a grid that holds them exactly (see
-//! `Ticks`), and come out as they went in, whole ones as integers. Fields with expected answers are not read.
+//! One JSON object per case and line. Times may have fractions: they are put on a grid that holds them
+//! exactly (see `Ticks`), and come out as they went in, whole ones as integers. Fields with expected answers
+//! are not read.
 
 mod dssp;
 

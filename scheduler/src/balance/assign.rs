@@ -1,16 +1,17 @@
 //! Batch sizes by prediction: the exact answer to LB-BSP's problem, in whole samples.
 //!
-//! The plain form gives one sample after the other to whoever would finish it earliest. Because no time falls as a
-//! batch grows, that is the same as taking the cheapest (time, worker) pairs of all that are left, so the time at
-//! which they run out can be bisected instead. Splitting in proportion to speed and rounding is not optimal.
+//! The plain form gives one sample after the other to whoever would finish it earliest. Because no time falls
+//! as a batch grows, that is the same as taking the cheapest (time, worker) pairs of all that are left, so
+//! the time at which they run out can be bisected instead. Splitting in proportion to speed and rounding is
+//! not optimal.
 
 use super::{Bounds, Cost};
 
 /// Batch sizes, one per worker, that make the longest predicted time as short as it can be.
 ///
-/// They add up to `total` as far as bounds allow: to the sum of all `min` if that is more, to the sum of all `max` if
-/// that is less. Among equal times the first worker gets the sample. Cost O(n) for each of at most 64 bisections:
-/// a third of a millisecond for 1000 workers.
+/// They add up to `total` as far as bounds allow: to the sum of all `min` if that is more, to the sum of all
+/// `max` if that is less. Among equal times the first worker gets the sample. Cost O(n) for each of at most
+/// 64 bisections: a third of a millisecond for 1000 workers.
 pub fn assign(total: u64, workers: &[(Cost, Bounds)]) -> Vec<u32> {
     let within = |us: f64| -> Vec<u32> {
         workers.iter().map(|(cost, bounds)| cost.most_within(us, bounds.min, bounds.most())).collect()
@@ -24,7 +25,8 @@ pub fn assign(total: u64, workers: &[(Cost, Bounds)]) -> Vec<u32> {
     if sum(&most) <= total {
         return most;
     }
-    // Times are not negative, so their bits are ordered as they are: the least time within which `total` fits.
+    // Times are not negative, so their bits are ordered as they are: the least time within which `total`
+    // fits.
     let (mut low, mut high) = (0, f64::INFINITY.to_bits());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -142,7 +144,8 @@ mod tests {
 
     #[test]
     fn proportional_shares_rounded_by_largest_remainder_are_not_optimal() {
-        // Shares of 5.4 and 0.6: the larger remainder is the slow worker's, whose only sample takes longer than six.
+        // Shares of 5.4 and 0.6: the larger remainder is the slow worker's, whose only sample takes longer
+        // than six.
         let v = [9.0, 1.0];
         let (rounded, exact) = (by_proportion(6, &v), assign(6, &with_least(0, &v)));
         assert_eq!((rounded.as_slice(), exact.as_slice()), (&[5, 1][..], &[6, 0][..]));

@@ -23,8 +23,8 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// Time of an iteration of `batch` samples, µs. Never below zero, and never NaN; a slope below zero, or that is
-    /// no number, counts as zero.
+    /// Time of an iteration of `batch` samples, µs. Never below zero, and never NaN; a slope below zero, or
+    /// that is no number, counts as zero.
     pub fn us(&self, batch: u32) -> f64 {
         match *self {
             Self::Proportional { us_per_sample } => (us_per_sample * f64::from(batch)).max(0.0),

@@ -1,8 +1,9 @@
 //! Learns the time of a worker's iterations as a function of the batch, from what its iterations take.
 //!
-//! An accelerator's time is flat while the batch does not fill it, then linear (Chen et al., arXiv:1806.02508).
-//! Measurements are averaged per power of two of the batch. Of all ways to cut these points into flat ones and linear
-//! ones, the fit with the least squared relative error is taken. How points are kept and fitted is ours.
+//! An accelerator's time is flat while the batch does not fill it, then linear (Chen et al.,
+//! arXiv:1806.02508). Measurements are averaged per power of two of the batch. Of all ways to cut these
+//! points into flat ones and linear ones, the fit with the least squared relative error is taken. How points
+//! are kept and fitted is ours.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +13,14 @@ use super::Cost;
 
 /// Weight of the newest measurement in a point.
 const ALPHA: f64 = 0.2;
-/// What a point must gain in squared relative error to count as flat: five per cent. A processor's jitter must not make
-/// its small batches look as slow as its large ones.
+/// What a point must gain in squared relative error to count as flat: five per cent. A processor's jitter
+/// must not make its small batches look as slow as its large ones.
 const FLAT_GAIN: f64 = 0.0025;
 /// One measurement moves the other points at most as if the worker had become this much faster or slower.
 const MAX_CHANGE: f64 = 2.0;
 
-/// A worker that gets other batches now is not judged by those that it had longer ago: they may have been slow for a reason that is over.
+/// A worker that gets other batches now is not judged by those that it had longer ago: they may have been
+/// slow for a reason that is over.
 const RECENT: u32 = 256;
 /// No more than this is the same for any batch: samples that cost nothing could go to whomever.
 pub const MAX_FIXED_SHARE: f64 = 0.95;
@@ -44,8 +46,8 @@ pub struct CurveFit {
 impl CurveFit {
     /// An iteration of `batch` samples took `us`. One without samples says nothing.
     ///
-    /// If the batch was seen before and takes longer now, the worker has become slower: points that were not measured
-    /// for long move along.
+    /// If the batch was seen before and takes longer now, the worker has become slower: points that were not
+    /// measured for long move along.
     pub fn observe(&mut self, batch: u32, us: u64) {
         let Some(bucket) = batch.checked_ilog2() else { return };
         let (bucket, batch, us) = (bucket as u8, f64::from(batch), us.max(1) as f64);
@@ -67,7 +69,8 @@ impl CurveFit {
         }
     }
 
-    /// The curve through the points: proportional while there is only one. `None` before the first measurement.
+    /// The curve through the points: proportional while there is only one. `None` before the first
+    /// measurement.
     pub fn cost(&self) -> Option<Cost> {
         through(&self.points.values().copied().collect::<Vec<_>>())
     }
@@ -77,8 +80,8 @@ impl CurveFit {
         self.points.values().min_by_key(|point| point.age).map(|point| (point.batch, point.us))
     }
 
-    /// The part of the time of such a batch that is the same for any other, from 0 to 1, by what was measured lately. `None` where that
-    /// were no batches of different size.
+    /// The part of the time of such a batch that is the same for any other, from 0 to 1, by what was measured
+    /// lately. `None` where that were no batches of different size.
     pub fn fixed_share(&self, batch: f64) -> Option<f64> {
         let recent: Vec<Point> = self.points.values().filter(|point| point.age < RECENT).copied().collect();
         match through(&recent)? {

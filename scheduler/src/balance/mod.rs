@@ -1,8 +1,9 @@
 //! Batch sizes that let all workers finish together: LB-BSP (Chen et al., SoCC 2020, arXiv:1806.02508).
 //!
-//! The samples of an iteration are a constant total X; what changes is how many of them each worker gets. Where
-//! times can be predicted, [`assign`] solves min max tᵢ(xᵢ) subject to Σ xᵢ = X exactly; [`CurveFit`] learns tᵢ.
-//! [`Stepping`] needs no prediction: it moves samples from the slowest worker to the fastest and watches.
+//! The samples of an iteration are a constant total X; what changes is how many of them each worker gets.
+//! Where times can be predicted, [`assign`] solves min max tᵢ(xᵢ) subject to Σ xᵢ = X exactly; [`CurveFit`]
+//! learns tᵢ. [`Stepping`] needs no prediction: it moves samples from the slowest worker to the fastest and
+//! watches.
 
 mod assign;
 mod cost;
@@ -16,8 +17,8 @@ pub use stepping::{RoundTime, Stepping};
 
 use serde::{Deserialize, Serialize};
 
-/// Fewest and most samples a worker may get: the user's settings, and what its memory holds. Where `max` is below
-/// `min`, `min` holds.
+/// Fewest and most samples a worker may get: the user's settings, and what its memory holds. Where `max` is
+/// below `min`, `min` holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Fewest samples per iteration.

@@ -1,13 +1,15 @@
 //! Batch sizes without prediction: samples move from the straggler to the leader, step by step.
 //!
-//! The rule of LB-BSP for accelerators (Chen et al., SoCC 2020). Over a window of rounds, which averages out noise,
-//! the worker with the longest mean time gives a step of its batch to the one with the shortest whose memory is not
-//! full. When that goes too far, the step is halved and the window doubled; a single sample that goes too far ends it,
-//! until times drift apart again. The total stays constant. The constants are ours: the published abstracts name none.
+//! The rule of LB-BSP for accelerators (Chen et al., SoCC 2020). Over a window of rounds, which averages out
+//! noise, the worker with the longest mean time gives a step of its batch to the one with the shortest whose
+//! memory is not full. When that goes too far, the step is halved and the window doubled; a single sample
+//! that goes too far ends it, until times drift apart again. The total stays constant. The constants are
+//! ours: the published abstracts name none.
 //!
-//! A move has gone too far if its receiver is now as slow as its giver had been, and is then taken back; or if the
-//! next move would be the same one backwards. While speeds are constant no assignment comes up a second time except
-//! by taking back, because each move that stays makes the slower of its two workers faster.
+//! A move has gone too far if its receiver is now as slow as its giver had been, and is then taken back; or
+//! if the next move would be the same one backwards. While speeds are constant no assignment comes up a
+//! second time except by taking back, because each move that stays makes the slower of its two workers
+//! faster.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +23,8 @@ const FIRST_STEP_PART: u64 = 8;
 /// Rounds of the first window, and of the longest.
 const FIRST_WINDOW: u32 = 4;
 const LONGEST_WINDOW: u32 = 32;
-/// Spread, as (longest − shortest) / mean time, that is not worth a move; and by how much it has to grow after the
-/// batches have settled before they are moved again.
+/// Spread, as (longest − shortest) / mean time, that is not worth a move; and by how much it has to grow
+/// after the batches have settled before they are moved again.
 const EVEN: f64 = 0.03;
 const APART: f64 = 0.05;
 
@@ -89,10 +91,12 @@ impl Stepping {
         self.total
     }
 
-    /// A round is over; `times` holds each of its workers once. Returns the batches of the next rounds if they change.
+    /// A round is over; `times` holds each of its workers once. Returns the batches of the next rounds if
+    /// they change.
     ///
-    /// A new worker gets the mean batch, and the others shrink or grow in proportion. A round in which somebody had
-    /// another batch than it should, such as the last of an epoch, is not counted. Cost O(n log n).
+    /// A new worker gets the mean batch, and the others shrink or grow in proportion. A round in which
+    /// somebody had another batch than it should, such as the last of an epoch, is not counted. Cost O(n
+    /// log n).
     pub fn round(&mut self, times: &[RoundTime]) -> Option<BTreeMap<Incarnation, u32>> {
         if times.is_empty() {
             return None;
@@ -163,7 +167,8 @@ impl Stepping {
         let receiver_us = self.last.as_ref().map(|last| mean_us(last.to));
 
         if let Some(settled) = self.settled {
-            // One with the smallest batch that there may be can be as slow as it likes; when it is quick again, others are waited for.
+            // One with the smallest batch that there may be can be as slow as it likes; when it is quick
+            // again, others are waited for.
             let before = *self.settled_straggler.get_or_insert(straggler.worker);
             let is_as_before = before == straggler.worker || spread <= EVEN + APART;
             if is_as_before && spread <= settled + APART {

@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Job {
-    /// Leases the barrier of a superstep to every shard. Every entry of its roster has its last iteration by now.
+    /// Leases the barrier of a superstep to every shard. Every entry of its roster has its last iteration by
+    /// now.
     pub(super) fn order_barrier(&mut self, superstep: Superstep, turn: &mut Turn<'_>) {
         let pin = self.state.cursor.is_exhausted();
         let record = self.superstep_mut(superstep);
@@ -81,8 +82,8 @@ impl Job {
         Effect::OrderBarrier { run: self.run(), order }
     }
 
-    /// A worker of a superstep finished an iteration: plans the superstep once everybody has been watched long
-    /// enough.
+    /// A worker of a superstep finished an iteration: plans the superstep once everybody has been watched
+    /// long enough.
     pub(super) fn plan_if_all_observed(
         &mut self,
         worker: Incarnation,

@@ -1,10 +1,11 @@
-//! The parameters of the best evaluation: the shards keep them as a checkpoint, and a training that is to hand them on ends with
-//! them.
+//! The parameters of the best evaluation: the shards keep them as a checkpoint, and a training that is to
+//! hand them on ends with them.
 //!
-//! What is kept is a checkpoint like any other, taken in the rest of the evaluation, with what the evaluation said; the best of
-//! the complete ones is never thinned out. When training is over and its last parameters are not the best, all shards open a new
-//! generation with those that are: what follows, the last test, nodes, weights, finds them where it always finds parameters.
-//! Before that the shards keep the last parameters as a checkpoint, too: whether the best can still be read is known only when every
+//! What is kept is a checkpoint like any other, taken in the rest of the evaluation, with what the evaluation
+//! said; the best of the complete ones is never thinned out. When training is over and its last parameters
+//! are not the best, all shards open a new generation with those that are: what follows, the last test,
+//! nodes, weights, finds them where it always finds parameters. Before that the shards keep the last
+//! parameters as a checkpoint, too: whether the best can still be read is known only when every
 //! shard has opened it.
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,8 @@ pub(super) enum HandedOn {
     Best(KeptBest),
 }
 
-/// A checkpoint of the best evaluation, with what that was: a job that is done does not have the checkpoint any more.
+/// A checkpoint of the best evaluation, with what that was: a job that is done does not have the checkpoint
+/// any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeptBest {
     pub checkpoint: u64,
@@ -124,7 +126,8 @@ impl Job {
         Some(KeptBest { checkpoint: best.number, seen })
     }
 
-    /// The checkpoint that is handed on, or is about to be, as soon as the shards have written the last parameters.
+    /// The checkpoint that is handed on, or is about to be, as soon as the shards have written the last
+    /// parameters.
     pub(super) fn to_hand_on(&self) -> Option<KeptBest> {
         match &self.state.evaluations.handed_on {
             HandedOn::Best(best) => Some(best.clone()),
@@ -133,7 +136,8 @@ impl Job {
         }
     }
 
-    /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
+    /// Opens a new generation of the parameters with those of the best evaluation. What was done stays
+    /// counted.
     pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, turn: &mut Turn<'_>) {
         let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation, .. } } = best.clone();
         self.state.evaluations.handed_on = HandedOn::Best(best);
@@ -145,8 +149,8 @@ impl Job {
         self.show_evaluation(self.monitored_set(), evaluation);
     }
 
-    /// Where the checkpoint that a training hands on cannot be read, the best of those that are left is handed on, or the last
-    /// parameters. `false`: none was handed on, or the shards keep neither.
+    /// Where the checkpoint that a training hands on cannot be read, the best of those that are left is
+    /// handed on, or the last parameters. `false`: none was handed on, or the shards keep neither.
     pub(super) fn hand_on_others(&mut self, unreadable: u64, fault: &TaskFault, turn: &mut Turn<'_>) -> bool {
         match &self.state.evaluations.handed_on {
             HandedOn::Best(best) if best.checkpoint == unreadable => {}

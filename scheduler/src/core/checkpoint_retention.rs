@@ -9,8 +9,8 @@ use super::{
     turn::Turn,
 };
 
-/// So long after a checkpoint is complete Redis may still go back to before it: `appendfsync everysec` may be 2 s behind, and a turn with
-/// its commits takes up to a second where it is not discounted.
+/// So long after a checkpoint is complete Redis may still go back to before it: `appendfsync everysec` may be
+/// 2 s behind, and a turn with its commits takes up to a second where it is not discounted.
 const DURABLE_AFTER_US: u64 = 5_000_000;
 
 impl Checkpoint {
@@ -21,7 +21,8 @@ impl Checkpoint {
 }
 
 impl Job {
-    /// Has the shards remove what newer ones have taken the place of, once Redis cannot forget these any more.
+    /// Has the shards remove what newer ones have taken the place of, once Redis cannot forget these any
+    /// more.
     pub(super) fn remove_superseded_checkpoints(&mut self, turn: &mut Turn<'_>) {
         if self.thin_out_checkpoints(turn.now_us) {
             self.changes.job_state = true;
@@ -30,7 +31,8 @@ impl Job {
         }
     }
 
-    /// Leaves what is needed now, and what was needed when Redis knew as many as it may go back to. `false`: that is all.
+    /// Leaves what is needed now, and what was needed when Redis knew as many as it may go back to. `false`:
+    /// that is all.
     pub(super) fn thin_out_checkpoints(&mut self, now_us: u64) -> bool {
         let complete = &self.state.checkpoints.complete;
         let durable = complete.partition_point(|checkpoint| checkpoint.is_durable(now_us));
@@ -41,8 +43,8 @@ impl Job {
         self.state.checkpoints.complete.len() < before
     }
 
-    /// The newest ones, as many as are asked for, the one of the best evaluation, and that of the last parameters where these make
-    /// way for the best.
+    /// The newest ones, as many as are asked for, the one of the best evaluation, and that of the last
+    /// parameters where these make way for the best.
     fn needed_of(&self, complete: &[Checkpoint]) -> BTreeSet<u64> {
         let keep = self.train().checkpoint.map_or(0, |spec| spec.keep as usize);
         let newest = complete.iter().rev().take(keep);
@@ -61,7 +63,8 @@ impl Job {
         Effect::KeepCheckpoints { run, numbers, through }
     }
 
-    /// What the shards are told of a job that is over and known no more: nobody asks for its last weights, nor for its checkpoints.
+    /// What the shards are told of a job that is over and known no more: nobody asks for its last weights,
+    /// nor for its checkpoints.
     pub(super) fn forgotten(self) -> impl Iterator<Item = Effect> {
         let close = Effect::CloseShards { run: self.run(), weights: LastWeights::Drop };
         self.state.keeping.then_some(close).into_iter().chain(self.remove_checkpoints())

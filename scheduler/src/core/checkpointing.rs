@@ -1,9 +1,9 @@
 //! How a checkpoint is taken: when one is due, and the rest for it.
 //!
-//! A job comes to rest as at the end of its samples: nothing more is granted, an open superstep ends where everybody is,
-//! and its barrier closes. Then every sample that was handed out is counted, so that cursor and counters say exactly
-//! what is in the parameters. The shards copy these; training goes on, and the copies are written meanwhile. A checkpoint
-//! counts once every shard has said that its part is on disk.
+//! A job comes to rest as at the end of its samples: nothing more is granted, an open superstep ends where
+//! everybody is, and its barrier closes. Then every sample that was handed out is counted, so that cursor and
+//! counters say exactly what is in the parameters. The shards copy these; training goes on, and the copies
+//! are written meanwhile. A checkpoint counts once every shard has said that its part is on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,8 +196,8 @@ impl Job {
         turn.effects.push(self.keep_checkpoints(number));
     }
 
-    /// A shard could not do its part: training goes on, and the next one comes when it is due. Where nobody asked for it, that a disk is
-    /// full is told once.
+    /// A shard could not do its part: training goes on, and the next one comes when it is due. Where nobody
+    /// asked for it, that a disk is full is told once.
     fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, turn: &mut Turn<'_>) {
         let given_up = self.state.checkpoints.making.take();
         if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {

@@ -47,20 +47,21 @@ pub struct Checkpoints {
     /// Somebody wants one of what is trained now, and waits for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) requested: bool,
-    /// When the last one was begun, and how many epochs were complete; before the first, when training began.
+    /// When the last one was begun, and how many epochs were complete; before the first, when training
+    /// began.
     pub(super) last_us: Option<u64>,
     pub(super) last_epochs: u32,
     pub(super) making: Option<CheckpointPhase>,
     /// Complete ones, the newest last.
     pub(super) complete: Vec<Checkpoint>,
-    /// Those that the shards could not read since the newest complete one: where none is left the job fails, and has them again for
-    /// one that goes on from it once they can be read.
+    /// Those that the shards could not read since the newest complete one: where none is left the job fails,
+    /// and has them again for one that goes on from it once they can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<Checkpoint>,
     /// The one with which the present generation of the parameters began.
     pub(super) restored: Option<u64>,
-    /// The store has lost what came after: the highest number that a shard may have where the job goes back by itself. Until the present
-    /// generation of the parameters is open.
+    /// The store has lost what came after: the highest number that a shard may have where the job goes back
+    /// by itself. Until the present generation of the parameters is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) known_through: Option<u64>,
     /// Why the newest that was tried came to nothing; `None` once one is complete.
@@ -84,8 +85,9 @@ impl Checkpoints {
         matches!(self.making, Some(CheckpointPhase::Resting | CheckpointPhase::Pinning { .. }))
     }
 
-    /// The shards may have what the store has lost. One that was made just then is given up for the one before it; more of them are work
-    /// that somebody else has to give up. Numbers from here on, in a job that was submitted so long ago, are none that were given meanwhile.
+    /// The shards may have what the store has lost. One that was made just then is given up for the one
+    /// before it; more of them are work that somebody else has to give up. Numbers from here on, in a job
+    /// that was submitted so long ago, are none that were given meanwhile.
     pub(super) fn expect_unknown(&mut self, age_s: u64) {
         self.known_through.get_or_insert(self.next);
         self.next = self.next.max(age_s) + u64::from(MOST_LOST);
@@ -109,7 +111,8 @@ impl Checkpoints {
         self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
-    /// While nothing was decided Redis may not have written, either: how long ago they were completed is counted without that time.
+    /// While nothing was decided Redis may not have written, either: how long ago they were completed is
+    /// counted without that time.
     pub(super) fn shift_completions(&mut self, shift: Shift) {
         for checkpoint in &mut self.complete {
             checkpoint.complete_us = shift.apply(checkpoint.complete_us);

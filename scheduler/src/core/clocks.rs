@@ -45,8 +45,8 @@ impl Job {
         self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
     }
 
-    /// The slowest worker may have moved, or left: ends the clocks that everybody has reached and lets the gates be
-    /// looked at again.
+    /// The slowest worker may have moved, or left: ends the clocks that everybody has reached and lets the
+    /// gates be looked at again.
     pub(super) fn slowest_moved(&mut self, before: Option<u64>, now_us: u64) {
         let low = self.clocks.lowest();
         if low == before {

@@ -1,7 +1,8 @@
 //! Barriers that shards have closed, and how long each worker waited there.
 //!
-//! A worker reports its last iteration of a superstep before or after the shards tell of the barrier: both gather what
-//! they have to say where steps are short, and the worker may be several supersteps further by then.
+//! A worker reports its last iteration of a superstep before or after the shards tell of the barrier: both
+//! gather what they have to say where steps are short, and the worker may be several supersteps further by
+//! then.
 
 use super::{
     job::Job,
@@ -95,8 +96,8 @@ impl Job {
         }
     }
 
-    /// Counts how long everybody waited at a barrier that has just closed, or of which nothing more will be heard, and says
-    /// so.
+    /// Counts how long everybody waited at a barrier that has just closed, or of which nothing more will be
+    /// heard, and says so.
     fn record_barrier(&mut self, superstep: Superstep) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
         let Some(met_us) = record.met_us() else { return };

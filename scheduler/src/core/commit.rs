@@ -19,7 +19,8 @@ use crate::ids::{Incarnation, JobId};
 pub const FINISHED_TASKS_KEPT: usize = 128;
 /// Closed supersteps that stay.
 pub const CLOSED_SUPERSTEPS_KEPT: usize = 16;
-/// Closed supersteps that stay where it is not yet known how long everybody waited: as many as are opened ahead, twice.
+/// Closed supersteps that stay where it is not yet known how long everybody waited: as many as are opened
+/// ahead, twice.
 const UNTOLD_SUPERSTEPS_KEPT: usize = 64;
 /// Workers that left and stay listed.
 pub const GONE_WORKERS_KEPT: usize = 64;
@@ -66,7 +67,8 @@ pub struct GraphChanges {
     pub classes: Vec<(String, String)>,
     /// Tasks that came together, by the index of the first: JSON.
     pub chunks: Vec<(String, String)>,
-    /// States of [`WINDOW_TASKS`](crate::tasks::WINDOW_TASKS) tasks each, one letter per task, by number of the window.
+    /// States of [`WINDOW_TASKS`](crate::tasks::WINDOW_TASKS) tasks each, one letter per task, by number of
+    /// the window.
     pub windows: Vec<(String, String)>,
     /// By task: [`Value::to_stored`](crate::tasks::Value::to_stored).
     pub values: Vec<(String, Option<Vec<u8>>)>,
@@ -137,8 +139,8 @@ impl Job {
         json(&MemberRecord { member, clock, prediction })
     }
 
-    /// Forgets the oldest finished tasks, closed supersteps and departed workers, so that a job of any length needs
-    /// bounded room. What they counted lives on in the counters.
+    /// Forgets the oldest finished tasks, closed supersteps and departed workers, so that a job of any length
+    /// needs bounded room. What they counted lives on in the counters.
     fn prune(&mut self) {
         while self.finished.len() > FINISHED_TASKS_KEPT {
             let Some((_, id)) = self.finished.pop_first() else { break };
@@ -190,7 +192,8 @@ impl Job {
         ])
     }
 
-    /// Rate of the schedule behind all samples that count, with the factor of the policy in the newest superstep.
+    /// Rate of the schedule behind all samples that count, with the factor of the policy in the newest
+    /// superstep.
     fn rate_reached(&self) -> f32 {
         let factor = self.supersteps.values().next_back().map_or(1.0, |newest| newest.rate_factor);
         self.rate_after(self.counted()) * factor
@@ -219,9 +222,9 @@ pub type Commits = BTreeMap<JobId, Commit>;
 pub type CommitRefs<'a> = Vec<(&'a JobId, &'a Commit)>;
 
 impl Core {
-    /// The commits of a turn in two groups: none of the second is to be sent before all of the first are in the store. A training that has
-    /// ended comes first: after a crash in between, its workers serve no other job that was loaded as well, and a graph finds what
-    /// it has brought.
+    /// The commits of a turn in two groups: none of the second is to be sent before all of the first are in
+    /// the store. A training that has ended comes first: after a crash in between, its workers serve no
+    /// other job that was loaded as well, and a graph finds what it has brought.
     pub fn order_commits<'a>(&self, commits: &'a Commits) -> [CommitRefs<'a>; 2] {
         let has_ended = |(job, commit): &(&JobId, &Commit)| commit.over && self.jobs.get(job).is_some();
         let (first, rest) = commits.iter().partition(has_ended);

@@ -1,5 +1,6 @@
-//! What may be lost outside the core: a shard's parameters, or what the store had acknowledged. A job that lost
-//! something goes back to a checkpoint, or ends and says so; it never goes on with counts that are wrong.
+//! What may be lost outside the core: a shard's parameters, or what the store had acknowledged. A job that
+//! lost something goes back to a checkpoint, or ends and says so; it never goes on with counts that are
+//! wrong.
 
 use super::{
     commit::GONE_WORKERS_KEPT,
@@ -35,11 +36,12 @@ impl Job {
             FaultCode::CLOSED => self.closed_unknown("a shard", turn),
             FaultCode::STORE_LOST => self.store_lost(&reason, turn),
             FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, turn),
-            // For so long as it was waited for: an older one may be readable, and where none is they are kept for a job that
-            // goes on once the disk is back.
+            // For so long as it was waited for: an older one may be readable, and where none is they are kept
+            // for a job that goes on once the disk is back.
             FaultCode::SHARD_IO if self.opens_checkpoint() => self.checkpoint_unusable(code, reason, turn),
-            // The shard has something else than what is known here: both know what a checkpoint holds. One that is refused as well, before
-            // anything was done with it, would be refused forever.
+            // The shard has something else than what is known here: both know what a checkpoint holds. One
+            // that is refused as well, before anything was done with it, would be refused
+            // forever.
             FaultCode::ORDER_REFUSED if self.has_advanced() && self.may_go_back() => {
                 self.parameters_lost(&reason, turn);
             }
@@ -52,8 +54,8 @@ impl Job {
         self.state.closed > 0 || self.members.values().any(|member| member.finished > 0)
     }
 
-    /// What a shard that is asked from now on must have: pushes of those who take part, and of those who have left and are
-    /// still known to every shard.
+    /// What a shard that is asked from now on must have: pushes of those who take part, and of those who have
+    /// left and are still known to every shard.
     pub fn floor(&self) -> ProgressFloor {
         let sealing = self.members.values().filter(|m| matches!(m.membership, Membership::Sealing { .. }));
         // Each shard may have sealed so many since, in whatever order they came there.
@@ -72,9 +74,9 @@ impl Job {
         ProgressFloor { closed: self.state.closed, pushes: pushes.collect() }
     }
 
-    /// A shard says how far it came with a job. What it did was ordered, and an order is committed before it is given: a shard that is
-    /// ahead of the store proves that the store has gone back. One that is behind `floor`, which was known before it was asked,
-    /// has gone back itself.
+    /// A shard says how far it came with a job. What it did was ordered, and an order is committed before it
+    /// is given: a shard that is ahead of the store proves that the store has gone back. One that is
+    /// behind `floor`, which was known before it was asked, has gone back itself.
     pub(super) fn attached(
         &mut self,
         shard: ShardIndex,
@@ -107,7 +109,8 @@ impl Job {
         }
     }
 
-    /// What a shard has done, or was told to do, that is not known here, in words. Cost O(members + supersteps).
+    /// What a shard has done, or was told to do, that is not known here, in words. Cost O(members +
+    /// supersteps).
     fn unknown_of(&self, progress: &ShardProgress) -> Option<String> {
         let ahead = progress.watermarks.iter().find_map(|(worker, applied)| {
             let known = self.granted_to(*worker)?;
@@ -123,7 +126,8 @@ impl Job {
         Some(format!("another order for barrier {} than is known there", order.superstep))
     }
 
-    /// What shows that a shard has closed a barrier that has more pushes before it, as far as is known, in words: it was shortened since.
+    /// What shows that a shard has closed a barrier that has more pushes before it, as far as is known, in
+    /// words: it was shortened since.
     fn closed_by_another_order(&self, progress: &ShardProgress) -> Option<String> {
         let mut closed = self.supersteps.iter().take_while(|(superstep, _)| superstep.0 < progress.closed);
         closed.find_map(|(superstep, record)| {
@@ -136,7 +140,8 @@ impl Job {
         })
     }
 
-    /// What shows that so many barriers cannot be closed, as far as is known, in words: a shard closes what it was told to.
+    /// What shows that so many barriers cannot be closed, as far as is known, in words: a shard closes what
+    /// it was told to.
     fn unknown_closes(&self, closed: u64) -> Option<String> {
         let begun = self.state.next_superstep.0;
         if closed > begun {
@@ -155,7 +160,8 @@ impl Job {
         }
     }
 
-    /// Whether this order of a barrier was never given, as far as is known. What is closed by now may be forgotten.
+    /// Whether this order of a barrier was never given, as far as is known. What is closed by now may be
+    /// forgotten.
     fn is_unknown(&self, order: &BarrierOrder) -> bool {
         let Some(record) = self.supersteps.get(&order.superstep) else {
             return order.superstep >= self.state.next_superstep;
@@ -164,8 +170,9 @@ impl Job {
         order.revision > record.revision || order.revision == record.revision && !is_same()
     }
 
-    /// Iterations that a worker has been given; `None` if it may have taken part and is forgotten. Those that are forgotten were gone,
-    /// and came before all that are kept as gone; anybody else who is not known was never given anything. Cost O(members).
+    /// Iterations that a worker has been given; `None` if it may have taken part and is forgotten. Those that
+    /// are forgotten were gone, and came before all that are kept as gone; anybody else who is not known
+    /// was never given anything. Cost O(members).
     pub(super) fn granted_to(&self, worker: Incarnation) -> Option<u64> {
         if let Some(member) = self.members.get(&worker) {
             return Some(member.granted);
@@ -174,15 +181,16 @@ impl Job {
         (gone_later < GONE_WORKERS_KEPT).then_some(0)
     }
 
-    /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed. What it has come to
-    /// is not done again unasked.
+    /// A shard has closed the parameters of this job, which is ordered once it has ended and that is
+    /// committed. What it has come to is not done again unasked.
     pub(super) fn closed_unknown(&mut self, who: &str, turn: &mut Turn<'_>) {
         let reason = format!("{LOST}: {who} has closed the job, which had ended before");
         self.end(Phase::Failed { code: FaultCode::STORE_LOST, reason }, turn);
     }
 
-    /// The store does not know what somebody else proves to have happened: the job goes back to the newest checkpoint that the store
-    /// knows, or to its beginning while that knows of none, as where a shard has lost parameters.
+    /// The store does not know what somebody else proves to have happened: the job goes back to the newest
+    /// checkpoint that the store knows, or to its beginning while that knows of none, as where a shard
+    /// has lost parameters.
     pub(super) fn store_lost(&mut self, what: &str, turn: &mut Turn<'_>) {
         let reason = format!("{LOST}: {what}");
         if self.may_go_back() {
@@ -193,20 +201,22 @@ impl Job {
         self.end(Phase::Failed { code: FaultCode::STORE_LOST, reason }, turn);
     }
 
-    /// Whether it is open yet what becomes of a run of this job that a shard holds: the store may have gone back behind it. The next
-    /// generation takes its place, or is refused since too much would be thrown away.
+    /// Whether it is open yet what becomes of a run of this job that a shard holds: the store may have gone
+    /// back behind it. The next generation takes its place, or is refused since too much would be thrown
+    /// away.
     pub(super) fn may_need(&self, run: &RunId) -> bool {
         let is_ahead = || self.state.checkpoints.known_through.is_some() || run.follows(&self.run());
         run.is_of_same_job(&self.run()) && !self.state.phase.is_over() && is_ahead()
     }
 
-    /// Whether nobody needs a run that a shard holds: it is one of this job, which is over, or goes on in a later generation. What the
-    /// store has lost of it, somebody may yet bring back.
+    /// Whether nobody needs a run that a shard holds: it is one of this job, which is over, or goes on in a
+    /// later generation. What the store has lost of it, somebody may yet bring back.
     pub(super) fn is_done_with(&self, run: &RunId) -> bool {
         run.is_of_same_job(&self.run()) && !run.follows(&self.run()) && !self.ended_with_store()
     }
 
-    /// Whether it has ended because the store had gone back: a newer copy of that knows how it goes on with what the shards hold.
+    /// Whether it has ended because the store had gone back: a newer copy of that knows how it goes on with
+    /// what the shards hold.
     pub(super) fn ended_with_store(&self) -> bool {
         let went_back = [FaultCode::STORE_LOST, FaultCode::NEWER_CHECKPOINT];
         matches!(&self.state.phase, Phase::Failed { code, .. } if went_back.contains(code))

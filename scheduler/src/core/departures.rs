@@ -1,4 +1,5 @@
-//! What becomes of the work of those who leave: the shards say what they have applied, the rest is handed out again.
+//! What becomes of the work of those who leave: the shards say what they have applied, the rest is handed out
+//! again.
 
 use super::{
     effects::Effect,
@@ -30,7 +31,8 @@ pub(super) enum Departure {
 }
 
 impl Job {
-    /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
+    /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about
+    /// them.
     pub(super) fn worker_gone(&mut self, worker: Incarnation, reason: &str, turn: &mut Turn<'_>) {
         let Some(member) = self.members.get(&worker).filter(|m| m.is_present()) else { return };
         let took_part = member.membership == Membership::Active;
@@ -64,8 +66,9 @@ impl Job {
         }
     }
 
-    /// One shard's answer about a worker that is gone. With the last one its iterations are settled: what every
-    /// shard has applied is done, the next is torn if any shard has some of it, the others go back to the pool.
+    /// One shard's answer about a worker that is gone. With the last one its iterations are settled: what
+    /// every shard has applied is done, the next is torn if any shard has some of it, the others go back
+    /// to the pool.
     pub(super) fn sealed(
         &mut self,
         worker: Incarnation,

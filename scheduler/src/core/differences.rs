@@ -9,8 +9,9 @@ use crate::spec::{CheckpointSpec, DataSpec, JobSpec, ModelSpec, NodeKind, TrainS
 /// What settings are called in a job file, where they are stored under another name.
 const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
 
-/// Whether a job that is there has the content of one that is submitted. What an earlier release did not note of its data, or noted
-/// rounded to float32, follows from the rest of it; and one that kept no checkpoints before all did by default is no other job.
+/// Whether a job that is there has the content of one that is submitted. What an earlier release did not note
+/// of its data, or noted rounded to float32, follows from the rest of it; and one that kept no checkpoints
+/// before all did by default is no other job.
 pub(super) fn have_same_content(there: &JobSpec, submitted: &JobSpec) -> bool {
     let mut there = there.clone();
     let train = there.nodes.iter_mut().find_map(|node| match &mut node.kind {
@@ -45,7 +46,8 @@ pub(super) fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
     }
 }
 
-/// Names as whoever wrote the job knows them: what follows from a setting that differs does not count beside it.
+/// Names as whoever wrote the job knows them: what follows from a setting that differs does not count beside
+/// it.
 fn settings_that_differ(there: &TrainSpec, submitted: &TrainSpec) -> BTreeSet<String> {
     let (old, new) = (fields(there), fields(submitted));
     let differing = new.iter().filter(|(name, value)| *name != "model" && old.get(*name) != Some(value));
@@ -84,8 +86,9 @@ fn in_job_files(stored: &str) -> &str {
     IN_JOB_FILES.iter().find(|(name, _)| *name == stored).map_or(stored, |(_, name)| name)
 }
 
-/// Whether the models differ in what neither groups of parameters nor the settings in `names` explain: Dropout of the graph that
-/// trains has the seed, both graphs compute in the precision, and a training that goes on begins with a checkpoint.
+/// Whether the models differ in what neither groups of parameters nor the settings in `names` explain:
+/// Dropout of the graph that trains has the seed, both graphs compute in the precision, and a training that
+/// goes on begins with a checkpoint.
 fn models_differ(there: &TrainSpec, submitted: &TrainSpec, names: &BTreeSet<String>) -> bool {
     let explained = |model: &ModelSpec| {
         let mut model = ModelSpec { layout: model.layout.without_settings(), ..model.clone() };

@@ -1,5 +1,5 @@
-//! Time in which no engine led, or one that could write nothing, or by which the clock jumped when another engine took over. It
-//! counts for no limit: nobody could have begun, or ended, anything.
+//! Time in which no engine led, or one that could write nothing, or by which the clock jumped when another
+//! engine took over. It counts for no limit: nobody could have begun, or ended, anything.
 
 use super::{job::Job, panics::Handling, records::Phase, state_machine::Core};
 
@@ -30,8 +30,9 @@ impl Shift {
 }
 
 impl Core {
-    /// From `last_us` to `now_us` nothing was decided: all jobs were loaded just now, and the engine that led before did so until then
-    /// on its clock, or this one stood still. To be called before the next input.
+    /// From `last_us` to `now_us` nothing was decided: all jobs were loaded just now, and the engine that led
+    /// before did so until then on its clock, or this one stood still. To be called before the next
+    /// input.
     pub fn discount_downtime(&mut self, last_us: u64, now_us: u64) {
         let shift = match now_us.checked_sub(last_us) {
             Some(0) => return,
@@ -53,8 +54,8 @@ impl Core {
 }
 
 impl Core {
-    /// What was decided up to `turn_us` before `now_us` is in Redis only now: what Redis may forget of it counts from there, and nothing
-    /// else does.
+    /// What was decided up to `turn_us` before `now_us` is in Redis only now: what Redis may forget of it
+    /// counts from there, and nothing else does.
     pub fn discount_turn(&mut self, turn_us: u64, now_us: u64) {
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| !job.phase().is_over()) {
             let _handling = Handling(id);
@@ -74,7 +75,8 @@ impl Job {
             Shift::Later(gap_us) => {
                 self.state.unled_us = self.state.unled_us.saturating_add(gap_us);
             }
-            // What is in the future would last, or be looked at as if it had just been, until the clock has come to where it was.
+            // What is in the future would last, or be looked at as if it had just been, until the clock has
+            // come to where it was.
             Shift::Earlier(_) => {
                 let counted = self.counted();
                 let state = &mut self.state;

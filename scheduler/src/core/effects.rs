@@ -43,8 +43,9 @@ pub enum Effect {
     },
     /// With the parameters of a checkpoint, or the initial ones.
     OpenShards {
-        /// Run that begins, on every shard; answered with [`Input::ShardsOpened`](super::Input::ShardsOpened). What was started for
-        /// earlier ones of the job ends.
+        /// Run that begins, on every shard; answered with
+        /// [`Input::ShardsOpened`](super::Input::ShardsOpened). What was started for earlier ones of
+        /// the job ends.
         run: RunId,
         /// Number of the checkpoint to restore; `None`: the initial parameters of the spec.
         checkpoint: Option<u64>,
@@ -53,14 +54,16 @@ pub enum Effect {
         /// The store has lost something: a shard that has checkpoints with higher numbers than this refuses.
         known_through: Option<u64>,
     },
-    /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
+    /// Every shard copies its part as it is now; answered with
+    /// [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
     PinCheckpoint {
         /// Run at rest, whose parameters are copied.
         run: RunId,
         /// Number of the checkpoint, from 0; no two of a submission have the same.
         number: u64,
     },
-    /// Every shard writes the copy; answered with [`Input::CheckpointWritten`](super::Input::CheckpointWritten).
+    /// Every shard writes the copy; answered with
+    /// [`Input::CheckpointWritten`](super::Input::CheckpointWritten).
     WriteCheckpoint {
         /// Run that goes on meanwhile; the copies are of its parameters.
         run: RunId,
@@ -69,7 +72,8 @@ pub enum Effect {
     },
     /// Every shard removes the other checkpoints of the job up to number `through`.
     KeepCheckpoints {
-        /// Run whose checkpoints are thinned out; its job may be over or deleted, and those of its other runs count as well.
+        /// Run whose checkpoints are thinned out; its job may be over or deleted, and those of its other
+        /// runs count as well.
         run: RunId,
         /// Complete ones, which stay, ascending; empty: none stays.
         numbers: Vec<u64>,
@@ -115,7 +119,8 @@ pub enum Effect {
     },
     /// The shards forget a job, or write its last parameters if they are to be kept.
     CloseShards {
-        /// Run of a job that is over, was deleted, or is unknown here and held by a shard; another one of the job stays.
+        /// Run of a job that is over, was deleted, or is unknown here and held by a shard; another one of
+        /// the job stays.
         run: RunId,
         /// What becomes of the last parameters.
         weights: LastWeights,
@@ -139,14 +144,16 @@ pub enum Effect {
 /// What becomes of the last parameters of a job that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWeights {
-    /// They are written to a file, and the effect is answered with [`Input::WeightsKept`](super::Input::WeightsKept). The shards hold
-    /// the job until what came of that is committed, and they are told to drop it.
+    /// They are written to a file, and the effect is answered with
+    /// [`Input::WeightsKept`](super::Input::WeightsKept). The shards hold the job until what came of that
+    /// is committed, and they are told to drop it.
     Keep,
     /// Nobody needs them: there is a snapshot, or none was ever trained, or a part of them is lost.
     Drop,
-    /// The job is unknown here, perhaps because Redis has gone back to before it was submitted: each shard keeps on disk what it has, for
-    /// whoever brings back a Redis that knows it.
+    /// The job is unknown here, perhaps because Redis has gone back to before it was submitted: each shard
+    /// keeps on disk what it has, for whoever brings back a Redis that knows it.
     SetAside,
-    /// Somebody deleted the job, of which nothing could be read: no shard keeps any of it, nor what it has set aside.
+    /// Somebody deleted the job, of which nothing could be read: no shard keeps any of it, nor what it has
+    /// set aside.
     Discard,
 }

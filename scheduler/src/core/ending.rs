@@ -75,8 +75,8 @@ impl Core {
 }
 
 impl Job {
-    /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
-    /// no snapshot are written first, unless a part of them is lost.
+    /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of
+    /// which there is no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, turn: &mut Turn<'_>) {
         self.state.loss = self.loss();
         self.dismiss_preparing(turn.effects);
@@ -118,7 +118,8 @@ impl Job {
         self.end(Phase::Canceled, turn);
     }
 
-    /// The last parameters of a job that is over could not be written so far: whoever looks at the job is told why.
+    /// The last parameters of a job that is over could not be written so far: whoever looks at the job is
+    /// told why.
     pub(super) fn weights_delayed(&mut self, reason: String) {
         if self.state.keeping && self.state.weights_problem.as_ref() != Some(&reason) {
             self.state.weights_problem = Some(reason);
@@ -126,8 +127,8 @@ impl Job {
         }
     }
 
-    /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay. The shards may forget it
-    /// only now: an engine that does not know of the file asks them once more.
+    /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay. The
+    /// shards may forget it only now: an engine that does not know of the file asks them once more.
     pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, turn: &mut Turn<'_>) {
         if !std::mem::take(&mut self.state.keeping) {
             return;

@@ -1,4 +1,5 @@
-//! The mean training loss of an epoch: of all of its samples, each by its weight in the loss, while the parameters changed.
+//! The mean training loss of an epoch: of all of its samples, each by its weight in the loss, while the
+//! parameters changed.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,8 @@ impl EpochLosses {
         self.newest = self.running.remove(&epoch);
     }
 
-    /// Mean over the newest epoch that is complete; `None` before there is one, and where none of its losses was a number.
+    /// Mean over the newest epoch that is complete; `None` before there is one, and where none of its losses
+    /// was a number.
     pub(super) fn newest(&self) -> Option<f64> {
         self.newest.map(|losses| losses.weighted_sum / losses.weight).filter(|mean| !mean.is_nan())
     }

@@ -17,7 +17,8 @@ use crate::{
     ids::Incarnation,
 };
 
-/// So many failures of one part end the evaluation: what ends one worker after the other would otherwise never stop.
+/// So many failures of one part end the evaluation: what ends one worker after the other would otherwise
+/// never stop.
 const MOST_PART_FAILURES: u32 = 3;
 
 impl Job {
@@ -108,7 +109,8 @@ impl Job {
         }
     }
 
-    /// A worker failed at a part, or is gone with it: another one gets it. After a few the evaluation is left out.
+    /// A worker failed at a part, or is gone with it: another one gets it. After a few the evaluation is left
+    /// out.
     pub(super) fn part_failed(
         &mut self,
         worker: Incarnation,

@@ -1,8 +1,10 @@
-//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the validation
-//! samples, or the test samples where there are no others, and train on when the last of them is done.
+//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share
+//! the validation samples, or the test samples where there are no others, and train on when the last of them
+//! is done.
 //!
-//! An evaluation is of exactly what is counted, and costs as much time as its slowest part. A part that a worker failed at, or
-//! was lost with, goes to another one a few times; then the evaluation is left out: the training does not depend on it.
+//! An evaluation is of exactly what is counted, and costs as much time as its slowest part. A part that a
+//! worker failed at, or was lost with, goes to another one a few times; then the evaluation is left out: the
+//! training does not depend on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +79,8 @@ pub struct Evaluations {
 }
 
 impl Evaluations {
-    /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had come so far itself.
+    /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had
+    /// come so far itself.
     pub(super) fn going_on(
         train: &TrainSpec,
         epochs_complete: u32,
@@ -89,7 +92,8 @@ impl Evaluations {
         Self { last_epochs, last_samples: samples, watch, lost, ..Self::default() }
     }
 
-    /// The epoch behind which one was due last: they lie at whole multiples, wherever a job went on or back to.
+    /// The epoch behind which one was due last: they lie at whole multiples, wherever a job went on or back
+    /// to.
     fn last_turn(spec: Option<EvaluateSpec>, epochs_complete: u32) -> u32 {
         let every = spec.and_then(|spec| spec.every_epochs);
         every.map_or(0, |every| epochs_complete - epochs_complete.checked_rem(every).unwrap_or(0))
@@ -126,7 +130,8 @@ impl Evaluations {
         number < self.next
     }
 
-    /// Whether the evaluation of what was there after so many samples was begun, or about to be, and has not come to its end.
+    /// Whether the evaluation of what was there after so many samples was begun, or about to be, and has not
+    /// come to its end.
     pub(super) fn owes(&self, samples: u64, watch: &EvaluationWatch) -> bool {
         let is_of_these = match self.phase {
             // What is counted since belongs to the rest for which it waits.
@@ -176,7 +181,8 @@ impl Job {
         let Some(spec) = self.train().evaluate else { return false };
         let evaluations = &self.state.evaluations;
         if self.state.cursor.is_exhausted() {
-            // The last one shows what has come of it all: a new plan, or a worker that leaves, may bring samples back until then.
+            // The last one shows what has come of it all: a new plan, or a worker that leaves, may bring
+            // samples back until then.
             let counted = self.counted();
             let is_all = self.state.cursor.handed_out() == counted;
             return is_all && self.evaluates_its_end() && counted > evaluations.last_samples;
@@ -186,8 +192,8 @@ impl Job {
         spec.is_due(now_us.saturating_sub(last_us), epochs)
     }
 
-    /// Epochs of which samples may be handed out: those in front of the next evaluation. While one is about to begin nothing of the
-    /// next epoch is, whatever plan comes back meanwhile.
+    /// Epochs of which samples may be handed out: those in front of the next evaluation. While one is about
+    /// to begin nothing of the next epoch is, whatever plan comes back meanwhile.
     pub(super) fn open_epochs(&self) -> u32 {
         let Some(every) = self.train().evaluate.and_then(|spec| spec.every_epochs) else { return u32::MAX };
         let evaluations = &self.state.evaluations;
@@ -199,8 +205,8 @@ impl Job {
         self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
     }
 
-    /// Whether the training itself evaluates its last parameters: even where a node evaluates what it hands on, if that may be
-    /// others, or is measured on other samples.
+    /// Whether the training itself evaluates its last parameters: even where a node evaluates what it hands
+    /// on, if that may be others, or is measured on other samples.
     pub(super) fn evaluates_its_end(&self) -> bool {
         let decides = self.train().evaluate.is_some_and(|spec| spec.keep_best);
         decides || self.train().data.has_validation() || !self.is_evaluated_by_node()
@@ -214,8 +220,8 @@ impl Job {
         }
     }
 
-    /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`: there is nothing
-    /// more to evaluate.
+    /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`:
+    /// there is nothing more to evaluate.
     pub(super) fn tests_at_end(&mut self, turn: &mut Turn<'_>) -> bool {
         let data = &self.train().data;
         let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
@@ -272,8 +278,8 @@ impl Job {
         self.changes.job_state = true;
     }
 
-    /// Gives parts that nobody has, or whose worker left, to whom has the least in hand, of those that have not failed at one if
-    /// there are any.
+    /// Gives parts that nobody has, or whose worker left, to whom has the least in hand, of those that have
+    /// not failed at one if there are any.
     fn give_out_parts(&mut self, turn: &mut Turn<'_>) {
         let ready = self.parts(|state| *state == TrainingTaskState::Ready);
         if ready.is_empty() {
@@ -292,7 +298,8 @@ impl Job {
         }
     }
 
-    /// Of each worker that takes part: whether it has failed at a part of this evaluation, and how many it has in hand.
+    /// Of each worker that takes part: whether it has failed at a part of this evaluation, and how many it
+    /// has in hand.
     fn parts_in_hand(&self) -> BTreeMap<Incarnation, (bool, usize)> {
         let has_failed = |worker: &Incarnation| match &self.state.evaluations.phase {
             Some(EvaluationPhase::Computing { failed_at, .. }) => failed_at.contains(worker),

@@ -1,4 +1,5 @@
-//! What a model is worth on samples that it is not trained on: sums over parts of them, and the means of it all.
+//! What a model is worth on samples that it is not trained on: sums over parts of them, and the means of it
+//! all.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ impl EvaluationSet {
         }
     }
 
-    /// As summaries show an evaluation on these samples: every figure; empty where it has none, or there is none.
+    /// As summaries show an evaluation on these samples: every figure; empty where it has none, or there is
+    /// none.
     pub(super) fn fields(self, evaluation: Option<&Evaluation>) -> Vec<(&'static str, String)> {
         let name = |[test, validation]: [&'static str; 2]| match self {
             Self::Test => test,
@@ -107,7 +109,8 @@ impl ClassCount {
         (self.labels > 0 || self.predicted > 0).then(|| of(self).unwrap_or(0.0))
     }
 
-    /// Of a label that may be there or not, the other of the two classes: where it is not. `all` are the answers.
+    /// Of a label that may be there or not, the other of the two classes: where it is not. `all` are the
+    /// answers.
     fn absent(&self, all: u64) -> Self {
         let neither = all.saturating_add(self.right);
         Self {
@@ -123,7 +126,8 @@ impl ClassCount {
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
     }
 
-    /// The same of labels, each of which may be there or not, in so many answers: of a single one over both classes, as scikit-learn has it.
+    /// The same of labels, each of which may be there or not, in so many answers: of a single one over both
+    /// classes, as scikit-learn has it.
     pub fn macro_mean_of_labels(labels: &[Self], answers: u64, of: fn(&Self) -> Option<f64>) -> Option<f64> {
         match labels {
             [only] => Self::macro_mean(&[only.absent(answers), *only], of),
@@ -132,8 +136,8 @@ impl ClassCount {
     }
 }
 
-/// Sums over some of the samples of a set. A metric that the model's graph does not compute is `None`, and so it is for a worker that had
-/// none of the samples.
+/// Sums over some of the samples of a set. A metric that the model's graph does not compute is `None`, and so
+/// it is for a worker that had none of the samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationSums {
     /// Samples that they were computed on.
@@ -162,7 +166,8 @@ pub struct EvaluationSums {
     /// Each of the classes may be there or not, by itself: the counts are of where it is.
     #[serde(default)]
     pub of_labels: bool,
-    /// Of these labels, so many answers were counted: a sample has one for each place, as each pixel of a mask is.
+    /// Of these labels, so many answers were counted: a sample has one for each place, as each pixel of a
+    /// mask is.
     #[serde(default)]
     pub answers: u64,
 }
@@ -210,7 +215,8 @@ impl EvaluationSums {
     /// The means. Nothing is known of what no sample had any weight in.
     pub fn mean(&self) -> Evaluation {
         let mean = |sum: f64| sum / self.weight.max(f64::MIN_POSITIVE);
-        // A model that gives no numbers is right nowhere, though the first class is the largest of NaN and NaN.
+        // A model that gives no numbers is right nowhere, though the first class is the largest of NaN and
+        // NaN.
         let share = |correct: &f64| {
             (self.predictions > 0.0 && !self.loss.is_nan()).then_some(correct / self.predictions)
         };

@@ -1,8 +1,9 @@
 //! What the evaluations of a training say of it: which was the best, and whether it still becomes better.
 //!
-//! Pure. In: one evaluation after the other. Out: which was the best so far, and whether training is to stop. The best is
-//! the first of those that none exceeds, by however little; `min_delta` counts only for the patience, as in Keras and Lightning:
-//! an evaluation is an improvement when it exceeds the last improvement by more than that.
+//! Pure. In: one evaluation after the other. Out: which was the best so far, and whether training is to stop.
+//! The best is the first of those that none exceeds, by however little; `min_delta` counts only for the
+//! patience, as in Keras and Lightning: an evaluation is an improvement when it exceeds the last improvement
+//! by more than that.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +47,8 @@ impl EvaluationWatch {
         Self { best, newest: None, improved: Some(improved), waited, stalled, reductions }
     }
 
-    /// What another training that goes on from here is told; `None` as long as none had a figure that is a number. Where the
-    /// parameters of the best are is not known here.
+    /// What another training that goes on from here is told; `None` as long as none had a figure that is a
+    /// number. Where the parameters of the best are is not known here.
     pub fn told_on(&self, monitor: Metric, on_validation: bool) -> Option<EvaluationsBefore> {
         let best = self.best.as_ref()?;
         Some(EvaluationsBefore {
@@ -63,8 +64,8 @@ impl EvaluationWatch {
         })
     }
 
-    /// Takes one more evaluation in, which may reduce the learning rate. Whether training is to stop: it has not become better for as
-    /// long as it may.
+    /// Takes one more evaluation in, which may reduce the learning rate. Whether training is to stop: it has
+    /// not become better for as long as it may.
     pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
         let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
         let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));

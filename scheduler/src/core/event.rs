@@ -1,7 +1,7 @@
 //! What happens to jobs, told to people: the events of a job's history. Nothing is decided by them.
 //!
-//! The core says what happened as a value. Its words are those of [`EventKind`], which whoever reads the history uses as well;
-//! the text of its fields is made where it is written down.
+//! The core says what happened as a value. Its words are those of [`EventKind`], which whoever reads the
+//! history uses as well; the text of its fields is made where it is written down.
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ pub struct Event {
     pub what: Happening,
 }
 
-/// What happened to a job, with what is told of it. What each means stands at the [`EventKind`] of the same name.
+/// What happened to a job, with what is told of it. What each means stands at the [`EventKind`] of the same
+/// name.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     missing_docs,
@@ -157,7 +158,8 @@ pub enum EventKind {
     Evaluated,
     /// An evaluation while it trains failed, and is left out; the training goes on.
     EvaluationFailed,
-    /// Training has not become better for so long that its learning rate falls; `learning_rate` is what it is behind the warmup.
+    /// Training has not become better for so long that its learning rate falls; `learning_rate` is what it is
+    /// behind the warmup.
     LearningRateReduced,
     /// Training ends before its epochs are over: it has not become better for as long as it may.
     StoppedEarly,

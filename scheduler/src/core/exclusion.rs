@@ -1,5 +1,5 @@
-//! A worker that cannot run a job, because it lacks a file, memory or a connection, is excluded from that job for a
-//! while; the others go on. Only if nobody is left who might run it does the job fail.
+//! A worker that cannot run a job, because it lacks a file, memory or a connection, is excluded from that job
+//! for a while; the others go on. Only if nobody is left who might run it does the job fail.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,24 +16,28 @@ use crate::{
 /// How long a worker is excluded the first time; twice as long each further time.
 const FIRST_US: u64 = 30_000_000;
 const LONGEST_US: u64 = 600_000_000;
-/// A link to a shard that was broken, or its disk, may be mended any moment, and costs those that meet the worker at a barrier some
-/// seconds to try.
+/// A link to a shard that was broken, or its disk, may be mended any moment, and costs those that meet the
+/// worker at a barrier some seconds to try.
 const LONGEST_OF_SHARD_US: u64 = 120_000_000;
 /// Where nobody is left whom it could cost anything, it is tried again so soon.
 const NOBODY_LEFT_US: u64 = 5_000_000;
-/// Deaths of a worker's process, one after the other, before it had finished an iteration of a job: from then on it is offered the
-/// job less and less often, since the job may be what ends it, and all else that the process did ends with it.
+/// Deaths of a worker's process, one after the other, before it had finished an iteration of a job: from then
+/// on it is offered the job less and less often, since the job may be what ends it, and all else that the
+/// process did ends with it.
 const DEATHS: u32 = 3;
 /// The first pause then; twice as long each further time.
 const FIRST_OF_DEATHS_US: u64 = 5_000_000;
 /// Exclusions that a job remembers when they are over.
 const KEPT: usize = 64;
-/// Exclusions that hold at a time: a job must not take up again a worker that is excluded because many others are.
+/// Exclusions that hold at a time: a job must not take up again a worker that is excluded because many others
+/// are.
 const MAX_IN_FORCE: usize = 1_024;
-/// Most characters of a reason that are kept, and exclusions that are named: both are written with each commit.
+/// Most characters of a reason that are kept, and exclusions that are named: both are written with each
+/// commit.
 const REASON_CHARS: usize = 200;
 const NAMED: usize = 16;
-/// After so many faults of the computation itself of each worker, between which the job has not come further, waiting is in vain.
+/// After so many faults of the computation itself of each worker, between which the job has not come further,
+/// waiting is in vain.
 const MAX_IN_VAIN: u32 = 3;
 
 /// A worker that could not run a job, and when it is offered again.
@@ -55,7 +59,8 @@ pub struct Exclusion {
     pub times: u32,
     /// Whether it may be offered the job again; what it lacked is kept in case it lacks it still.
     pub over: bool,
-    /// How often in a row it was excluded while the job came no further, and how many iterations were done then.
+    /// How often in a row it was excluded while the job came no further, and how many iterations were done
+    /// then.
     #[serde(default)]
     pub in_vain: u32,
     /// Iterations of the job that were done then; with more of them `in_vain` begins anew.
@@ -63,20 +68,23 @@ pub struct Exclusion {
     pub iterations_done: u64,
 }
 
-/// Whether what a worker met is a shard, which it does not reach or whose disk or memory failed: that may pass.
+/// Whether what a worker met is a shard, which it does not reach or whose disk or memory failed: that may
+/// pass.
 fn is_of_shard(code: FaultCode) -> bool {
     [FaultCode::SHARD_UNREACHED, FaultCode::SHARD_IO].contains(&code)
 }
 
 impl WorkerInfo {
-    /// What stays the same when the worker registers again, and changes when its process is started again. Host, name and pid may be
-    /// those of another worker as well: containers made of one image share them.
+    /// What stays the same when the worker registers again, and changes when its process is started again.
+    /// Host, name and pid may be those of another worker as well: containers made of one image share
+    /// them.
     fn identity(&self) -> String {
         let known = self.process.map(|process| process.to_string());
         known.unwrap_or_else(|| format!("{}/{}/{}", self.host, self.name, self.pid))
     }
 
-    /// What stays the same when its process is started again. A worker that nobody named is called after its process.
+    /// What stays the same when its process is started again. A worker that nobody named is called after its
+    /// process.
     fn place(&self) -> String {
         let named = !self.name.starts_with(&format!("worker-{}-", self.pid));
         format!("{}/{}", self.host, if named { self.name.as_str() } else { "" })
@@ -84,7 +92,8 @@ impl WorkerInfo {
 }
 
 impl Core {
-    /// Takes a worker out of a job that it cannot run. It registers again, and may serve other jobs meanwhile.
+    /// Takes a worker out of a job that it cannot run. It registers again, and may serve other jobs
+    /// meanwhile.
     pub(super) fn exclude(
         &mut self,
         worker: Incarnation,
@@ -99,9 +108,10 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         // One that died at its beginning is offered it again soon.
         let able = self.workers.values().any(|about| about.trains && !job.holds_against(about.identity()));
-        // A job that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its weights
-        // are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries any that a
-        // shard's disk or memory failed: that may pass, or the job is too large for the shards.
+        // A job that has begun waits for a worker that can go on: what was trained is worth more than an
+        // early end. Its weights are kept where that is in vain. So does any whose links are broken,
+        // until they are mended, and for some tries any that a shard's disk or memory failed: that
+        // may pass, or the job is too large for the shards.
         let waits = job.state.counters.done > 0 || is_of_shard(fault.code);
         if !able && (!waits || job.is_beyond_everybody(&key.task)) {
             let TaskFault { code, reason } = fault;
@@ -148,8 +158,8 @@ impl Job {
         self.state.excluded.get(&who).is_some_and(|e| !e.over)
     }
 
-    /// Counts that a worker is lost before it had finished an iteration, whether the job ended it or not. One that had
-    /// begins anew.
+    /// Counts that a worker is lost before it had finished an iteration, whether the job ended it or not. One
+    /// that had begins anew.
     fn count_death(&mut self, worker: Incarnation, now_us: u64) {
         let runs = self.state.phase == Phase::Running;
         let Some(member) = self.members.get(&worker).filter(|member| runs && member.is_present()) else {
@@ -197,7 +207,8 @@ impl Job {
 
     /// Returns why it has to go; `None` if it is going already.
     fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, turn: &mut Turn<'_>) -> Option<String> {
-        // Of one that is on its way out already, another task has failed with the first: that is no further time.
+        // Of one that is on its way out already, another task has failed with the first: that is no further
+        // time.
         let member = self.members.get(&worker).filter(|member| member.is_present())?;
         let (identity, about) = (member.about.identity(), member.about.clone());
         let before = self.state.excluded.get(&identity);
@@ -250,9 +261,10 @@ impl Job {
         }
     }
 
-    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile. One of which
-    /// nothing is done may be beyond the shards in the same way. What follows the training is given up for whatever it lacks but a
-    /// shard: the trained weights are safe by then, and an answer is wanted.
+    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came
+    /// further meanwhile. One of which nothing is done may be beyond the shards in the same way. What
+    /// follows the training is given up for whatever it lacks but a shard: the trained weights are safe
+    /// by then, and an answer is wanted.
     fn is_beyond_everybody(&self, task: &TaskId) -> bool {
         let trains = matches!(task, TaskId::Iteration { .. } | TaskId::Prepare(_));
         let computed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);

@@ -85,7 +85,8 @@ impl Job {
             awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
             straggler: member
                 .and_then(|m| m.straggler)
-                // Who was slow a moment ago counts as slow for a second more; who became so later was not slow here.
+                // Who was slow a moment ago counts as slow for a second more; who became so later was not
+                // slow here.
                 .filter(|s| {
                     s.factor >= NOT_SLOW && record.closed_us().is_none_or(|closed_us| s.since_us <= closed_us)
                 })
@@ -213,7 +214,8 @@ impl Job {
         reasons
     }
 
-    /// Which shards have not said how far a worker that has left came, in words; `None` if it has not, or they have.
+    /// Which shards have not said how far a worker that has left came, in words; `None` if it has not, or
+    /// they have.
     fn describe_sealing(&self, worker: Incarnation) -> Option<String> {
         let Membership::Sealing { answers } = &self.members.get(&worker)?.membership else { return None };
         let all = (0..self.state.shards).map(ShardIndex);
@@ -298,7 +300,8 @@ impl Job {
         }
     }
 
-    /// Whether its policy has workers wait for clocks that others reach; none of the other policies has such tasks.
+    /// Whether its policy has workers wait for clocks that others reach; none of the other policies has such
+    /// tasks.
     fn waits_for_clocks(&self) -> bool {
         let policy = self.state.policy.as_dyn();
         self.members.keys().any(|&worker| policy.gate(worker, &self.clocks).behind.is_some())

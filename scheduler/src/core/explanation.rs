@@ -8,8 +8,8 @@ use crate::{
     sync::{Why, search::Alternative},
 };
 
-/// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after the
-/// superstep opened.
+/// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after
+/// the superstep opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BarrierExplanation {
     /// Superstep that it ends, from 0.
@@ -28,7 +28,8 @@ pub struct BarrierExplanation {
     pub span_us: Option<u64>,
     /// Predicted waits of all workers together; `None`: nothing was predicted.
     pub predicted_wait_us: Option<u64>,
-    /// Actual waits of all workers together; `None`: it is open. 0 as long as some worker's arrival is not reported.
+    /// Actual waits of all workers together; `None`: it is open. 0 as long as some worker's arrival is not
+    /// reported.
     pub actual_wait_us: Option<u64>,
     /// Windows that were weighed besides the chosen one.
     pub alternatives: Vec<Alternative>,
@@ -50,9 +51,11 @@ pub struct WorkerExplanation {
     pub done: u64,
     /// Samples per iteration.
     pub batch: u32,
-    /// Predicted time of one iteration without waiting; `None`: not all speeds were known, or none was needed.
+    /// Predicted time of one iteration without waiting; `None`: not all speeds were known, or none was
+    /// needed.
     pub predicted_interval_us: Option<u64>,
-    /// When its last iteration is predicted to end; `None`: the superstep has no plan, as all do as many iterations.
+    /// When its last iteration is predicted to end; `None`: the superstep has no plan, as all do as many
+    /// iterations.
     pub expected_us: Option<u64>,
     /// When its last iteration ended; `None`: the barrier is open, or that is not reported.
     pub arrived_us: Option<u64>,

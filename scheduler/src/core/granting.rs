@@ -1,8 +1,8 @@
 //! Granting iterations: who may start what, and how far ahead.
 //!
-//! While a superstep's end is unknown a worker gets few iterations beyond its last finished one, because a plan can
-//! only name iterations that are granted already or later. Once the end is known they are granted in longer runs,
-//! so that no worker waits for the engine.
+//! While a superstep's end is unknown a worker gets few iterations beyond its last finished one, because a
+//! plan can only name iterations that are granted already or later. Once the end is known they are granted in
+//! longer runs, so that no worker waits for the engine.
 
 use super::{
     effects::Effect,
@@ -19,12 +19,15 @@ use crate::{
     sync::{Aggregation, EndRule},
 };
 
-/// A step shorter than this is shorter than a control round trip with some noise: its worker is granted two at a time.
+/// A step shorter than this is shorter than a control round trip with some noise: its worker is granted two
+/// at a time.
 const DOUBLE_GRANT_BELOW_US: u64 = 5_000;
-/// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
+/// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and
+/// nobody waits for that.
 const PIPELINE_US: u64 = 250_000;
 const PIPELINE_MAX: u64 = 256;
-/// What is left of the job is handed out in so many turns at least, so that all workers end at about the same time.
+/// What is left of the job is handed out in so many turns at least, so that all workers end at about the same
+/// time.
 const LAST_TURNS: u64 = 8;
 
 /// Where a worker's next iteration belongs.
@@ -89,12 +92,13 @@ impl Job {
         for (&superstep, record) in self.supersteps.iter().filter(|(_, s)| !s.is_closed()) {
             let current = superstep.0 == self.state.closed;
             match (record.roster.get(&worker), &record.phase) {
-                // Where the others will be when the next superstep begins is not known, also to one who just joined.
+                // Where the others will be when the next superstep begins is not known, also to one who just
+                // joined.
                 (_, SuperstepPhase::Planning(_)) => return Slot::Nothing,
                 (Some(RosterEntry { last: Some(last), .. }), _) if member.granted < *last => {
                     let ahead = match (record.aggregation.is_local(), current) {
-                        // The reports of a local round come together at its end, and the engine may hear some time after it that
-                        // the round before is merged.
+                        // The reports of a local round come together at its end, and the engine may hear some
+                        // time after it that the round before is merged.
                         (true, _) => u64::MAX,
                         (false, true) => self.pipeline(worker),
                         (false, false) => self.opened_ahead(worker),
@@ -137,8 +141,8 @@ impl Job {
             || self.state.paused
     }
 
-    /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
-    /// waiting, it is open as soon as everything that is waited for has been granted.
+    /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do
+    /// the waiting, it is open as soon as everything that is waited for has been granted.
     pub(super) fn is_gated(&self, worker: Incarnation) -> bool {
         let gate = self.state.policy.as_dyn().gate(worker, &self.clocks);
         let next = self.clocks.get(worker).map_or(0, |c| c.granted) + 1;
@@ -197,7 +201,8 @@ impl Job {
         self.add_wait(worker, held_back_us);
         self.clocks.grant(worker);
         if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
-            // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.
+            // The last to be granted this clock: whoever waits for it at the parameter server may be granted
+            // more.
             self.grant_queue.everybody |=
                 self.state.policy.as_dyn().gate(worker, &self.clocks).behind.is_some();
         }
@@ -248,8 +253,9 @@ impl Job {
         reduce.map_or(rate, |reduce| reduce.reduced(rate, self.state.evaluations.watch.reductions))
     }
 
-    /// Rate of a worker's next iteration, which is granted `range`: that of its superstep's one step, of the step that all take side by
-    /// side in a local round, or of the schedule where its own samples begin. What is set aside for later iterations does not count.
+    /// Rate of a worker's next iteration, which is granted `range`: that of its superstep's one step, of the
+    /// step that all take side by side in a local round, or of the schedule where its own samples begin.
+    /// What is set aside for later iterations does not count.
     fn iteration_rate(&self, worker: Incarnation, superstep: Superstep, range: SampleRange) -> f32 {
         let (record, train) = (&self.supersteps[&superstep], self.train());
         if record.aggregation == Aggregation::PerBarrier {
@@ -263,7 +269,8 @@ impl Job {
         self.rate_after(before) * record.rate_factor
     }
 
-    /// Predicts what everybody takes for `quota` iterations, and waits for the slowest: once every speed is known.
+    /// Predicts what everybody takes for `quota` iterations, and waits for the slowest: once every speed is
+    /// known.
     pub(super) fn predict_quota(&mut self, superstep: Superstep, quota: u32) {
         let interval_us =
             |(w, entry): (&Incarnation, &RosterEntry)| self.members.get(w)?.speed.interval_us(entry.batch);
@@ -277,8 +284,8 @@ impl Job {
         }
     }
 
-    /// Sets samples aside for `wanted` further iterations of each worker of a superstep, and thereby fixes its last
-    /// one. When samples run short everybody gets its share of what is left.
+    /// Sets samples aside for `wanted` further iterations of each worker of a superstep, and thereby fixes
+    /// its last one. When samples run short everybody gets its share of what is left.
     pub(super) fn reserve(&mut self, superstep: Superstep, wanted: &[(Incarnation, u64)]) {
         let batch_of = |job: &Self, w: &Incarnation| {
             u64::from(job.supersteps[&superstep].roster.get(w).map_or(1, |entry| entry.batch))

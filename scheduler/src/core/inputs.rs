@@ -64,8 +64,8 @@ pub enum Input {
         worker: Incarnation,
         /// By job, in the order in which they ended; those of a job with another nonce change nothing.
         groups: Vec<ReportGroup>,
-        /// The worker had not heard by then what this engine knows it to have: they end what was loaded, and nothing that was given out
-        /// since under the same number.
+        /// The worker had not heard by then what this engine knows it to have: they end what was loaded, and
+        /// nothing that was given out since under the same number.
         under_another: bool,
     },
     /// Somebody wants a job to end.
@@ -144,8 +144,8 @@ pub enum Input {
         /// All jobs that it has in memory, in whatever generation.
         held: Vec<HeldJob>,
     },
-    /// How far a shard came with a job that was loaded, or that it held when it came back: the store must not know less,
-    /// nor the shard less than `floor`.
+    /// How far a shard came with a job that was loaded, or that it held when it came back: the store must not
+    /// know less, nor the shard less than `floor`.
     Attached {
         /// Run that the shard holds.
         run: RunId,
@@ -160,7 +160,8 @@ pub enum Input {
     ShardFailed {
         /// Run that cannot go on as it is.
         run: RunId,
-        /// Stable, see docs/errors.md. After E220, E226, E405 and E439, and E406 of a checkpoint that is opened, it may go back to a checkpoint; all others end it.
+        /// Stable, see docs/errors.md. After E220, E226, E405 and E439, and E406 of a checkpoint that is
+        /// opened, it may go back to a checkpoint; all others end it.
         code: FaultCode,
         /// What it could not do, in words.
         reason: String,
@@ -234,7 +235,8 @@ pub enum Input {
         /// What is in the way, in words.
         reason: String,
     },
-    /// A shard has nothing of the run whose last parameters are to be written. It is asked again until the run is closed.
+    /// A shard has nothing of the run whose last parameters are to be written. It is asked again until the
+    /// run is closed.
     WeightsMissing {
         /// Last run of the job.
         run: RunId,
@@ -259,8 +261,8 @@ pub struct Cancellation {
     pub job: JobRef,
     /// For people; may be empty.
     pub reason: String,
-    /// How long general tasks that run may take to end by themselves; 0: nobody waits for them. A training ends between two
-    /// iterations and needs no time.
+    /// How long general tasks that run may take to end by themselves; 0: nobody waits for them. A training
+    /// ends between two iterations and needs no time.
     pub grace_ms: u64,
 }
 
@@ -282,8 +284,9 @@ pub struct TaskCancellation {
 pub struct Submission {
     /// Valid or not: it is checked when it is taken in.
     pub spec: Box<JobSpec>,
-    /// Drawn by the client, the same for every try. Tells the job from others of the same name that come before or after
-    /// it, the same ones among them. A submission of what is there already is answered as it was then, whatever its nonce.
+    /// Drawn by the client, the same for every try. Tells the job from others of the same name that come
+    /// before or after it, the same ones among them. A submission of what is there already is answered
+    /// as it was then, whatever its nonce.
     pub nonce: u32,
     /// A job of the same name that is over makes room.
     pub replace: bool,

@@ -33,14 +33,16 @@ pub struct Job {
     pub(super) finished: BTreeSet<(u64, TaskId)>,
     /// Clocks of the active workers.
     pub(super) clocks: Clocks,
-    /// Samples that are set aside for iterations which nobody was granted yet: the sum over all members, which each grant needs.
+    /// Samples that are set aside for iterations which nobody was granted yet: the sum over all members,
+    /// which each grant needs.
     pub(super) samples_set_aside: u64,
     pub(super) changes: ChangeSet,
     pub(super) grant_queue: GrantQueue,
     /// Why the shards have not opened it yet, in words. Not stored: they are asked again by every engine.
     pub(super) opening_problem: Option<String>,
-    /// Shards that have not yet told this engine, which has loaded the job, how far they are. Until all have, nobody knows what the store may
-    /// have lost: an iteration that was granted and forgotten must not be granted again with other samples. Not stored.
+    /// Shards that have not yet told this engine, which has loaded the job, how far they are. Until all
+    /// have, nobody knows what the store may have lost: an iteration that was granted and forgotten must
+    /// not be granted again with other samples. Not stored.
     pub(super) unattached: BTreeSet<ShardIndex>,
 }
 
@@ -203,8 +205,9 @@ impl Job {
         self.supersteps.get_mut(&superstep).expect("callers name supersteps of the job")
     }
 
-    /// Moves a task, remembers when it ended, and says whether it moved. A move that its state does not accept comes of a late or repeated
-    /// message, or of a decision about a task that has ended: it changes nothing.
+    /// Moves a task, remembers when it ended, and says whether it moved. A move that its state does not
+    /// accept comes of a late or repeated message, or of a decision about a task that has ended: it
+    /// changes nothing.
     pub(super) fn apply(&mut self, id: &TaskId, event: &TaskEvent, now_us: u64) -> bool {
         let Some(task) = self.tasks.get_mut(id) else { return false };
         let Some(next) = task.state.apply(event, task.attempts) else { return false };

@@ -26,7 +26,8 @@ pub enum JobPhase {
     Failed,
     /// Somebody wanted it to end before.
     Canceled,
-    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `problem` is known.
+    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `problem` is
+    /// known.
     Damaged,
 }
 

@@ -1,8 +1,9 @@
 //! How a worker comes into a training.
 //!
-//! Where nobody is at work, it takes part at once. Where others are, it first shows that it can: it fetches the model, reads its
-//! data, pulls the parameters and computes a batch that counts nowhere. From then on others may have to wait for it. Whatever
-//! stops it before that, a file that its machine lacks or a link that is broken, costs nobody else a moment.
+//! Where nobody is at work, it takes part at once. Where others are, it first shows that it can: it fetches
+//! the model, reads its data, pulls the parameters and computes a batch that counts nowhere. From then on
+//! others may have to wait for it. Whatever stops it before that, a file that its machine lacks or a link
+//! that is broken, costs nobody else a moment.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +124,8 @@ impl Job {
         self.members_that(Member::is_present)
     }
 
-    /// Who still prepares itself for a job that ends may do so for a while: it is free for another one when it registers again.
+    /// Who still prepares itself for a job that ends may do so for a while: it is free for another one when
+    /// it registers again.
     pub(super) fn dismiss_preparing(&mut self, effects: &mut Vec<Effect>) {
         for worker in self.preparing().collect::<Vec<_>>() {
             let reason = format!("job {} ended while it prepared itself for it", self.id());

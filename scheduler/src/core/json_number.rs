@@ -1,5 +1,5 @@
-//! Numbers that may not be finite, as they are stored: JSON has no word for them, and a field without one could not be read
-//! back.
+//! Numbers that may not be finite, as they are stored: JSON has no word for them, and a field without one
+//! could not be read back.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,5 +1,5 @@
-//! Which evaluation people see as the best, and why its parameters are not those that a training hands on: the shards could not
-//! keep them, or cannot read them any more.
+//! Which evaluation people see as the best, and why its parameters are not those that a training hands on:
+//! the shards could not keep them, or cannot read them any more.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,8 @@ impl Evaluations {
 }
 
 impl Job {
-    /// The shards have no checkpoint of what was there after so many samples: `why` says whether they could not keep or not read it.
+    /// The shards have no checkpoint of what was there after so many samples: `why` says whether they could
+    /// not keep or not read it.
     pub(super) fn note_lost(&mut self, samples: u64, why: String) {
         let evaluations = &mut self.state.evaluations;
         if evaluations.watch.best.as_ref().is_some_and(|best| best.samples == samples) {
@@ -50,7 +51,8 @@ impl Job {
         }
     }
 
-    /// Why the parameters of the best evaluation are not handed on, in words; empty where they are, or may be yet.
+    /// Why the parameters of the best evaluation are not handed on, in words; empty where they are, or may be
+    /// yet.
     pub(super) fn why_best_is_lost(&self) -> String {
         let evaluations = &self.state.evaluations;
         let (Some(lost), Some(best)) = (&evaluations.lost, &evaluations.watch.best) else {

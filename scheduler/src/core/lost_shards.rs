@@ -1,5 +1,6 @@
-//! A shard counts as lost. Its jobs wait for it, as long as it takes and without workers. What the shard has when it is there again
-//! decides how each goes on: where it was, from its newest checkpoint, from its beginning, or not at all.
+//! A shard counts as lost. Its jobs wait for it, as long as it takes and without workers. What the shard has
+//! when it is there again decides how each goes on: where it was, from its newest checkpoint, from its
+//! beginning, or not at all.
 
 use serde::{Deserialize, Serialize};
 

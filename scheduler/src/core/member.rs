@@ -50,7 +50,8 @@ pub struct TimeTotals {
     pub pull_us: u64,
     /// Pushes, from their beginning to the acknowledgement of the last shard.
     pub push_us: u64,
-    /// Waiting for the version at the parameter server, or because the policy lets it go no further ahead of the others.
+    /// Waiting for the version at the parameter server, or because the policy lets it go no further ahead of
+    /// the others.
     pub wait_us: u64,
 }
 
@@ -109,7 +110,8 @@ pub struct Member {
     /// Loss of its newest iteration that has one, and what the samples of that weigh in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_loss: Option<(f32, f32)>,
-    /// Since when the policy has it wait without anything in hand, because it is ahead of the others as far as it may be; epoch µs.
+    /// Since when the policy has it wait without anything in hand, because it is ahead of the others as far
+    /// as it may be; epoch µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back_us: Option<u64>,
     /// When it ended its last iterations of supersteps whose barriers have not closed.
@@ -185,7 +187,8 @@ impl Member {
     /// Learns from an iteration how fast it is.
     fn learn_speed(&mut self, it: &Iterated, samples: u32, batch: u32) {
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
-        // A pull and a push for the few samples that were left of an epoch say little about one of all others.
+        // A pull and a push for the few samples that were left of an epoch say little about one of all
+        // others.
         let is_typical = u64::from(samples) * 2 >= u64::from(batch);
         if is_typical || u64::from(self.interval_samples) * 2 < u64::from(batch) {
             (self.interval_us, self.interval_samples) = (it.busy_us(), samples);

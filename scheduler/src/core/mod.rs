@@ -1,8 +1,8 @@
 //! The state machine of the engine: one single-threaded value, inputs in, effects out.
 //!
-//! [`Core::handle`] takes what happened; [`Core::take_commits`] says what that changed in the store; only when that is
-//! committed may the effects be carried out. A job whose engine died is read back with [`Job::load`] and given to
-//! [`Core::restore`]: everything that can influence a later decision was in its last commit.
+//! [`Core::handle`] takes what happened; [`Core::take_commits`] says what that changed in the store; only
+//! when that is committed may the effects be carried out. A job whose engine died is read back with
+//! [`Job::load`] and given to [`Core::restore`]: everything that can influence a later decision was in its last commit.
 
 mod barriers;
 mod best_parameters;

@@ -24,7 +24,8 @@ fn pause_us(failures: u32) -> u64 {
 const LONGEST_PAUSE_US: u64 = 60_000_000;
 
 impl Job {
-    /// Everything that follows from the present state; called after every input that may have changed it, and at each tick.
+    /// Everything that follows from the present state; called after every input that may have changed it, and
+    /// at each tick.
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.state.phase, Phase::Running) {
             return;
@@ -172,7 +173,8 @@ impl Job {
         self.state.retries.get(name).is_some_and(|retry| retry.at_us > now_us)
     }
 
-    /// A node failed for a reason that may pass: it is tried again, later each time, until somebody cancels the job.
+    /// A node failed for a reason that may pass: it is tried again, later each time, until somebody cancels
+    /// the job.
     pub(super) fn postpone(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
         let TaskId::Node(name) = &key.task else { return };
         self.count_failure(name, fault, now_us);

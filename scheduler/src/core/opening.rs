@@ -16,7 +16,8 @@ use crate::{
 
 /// A smaller part of the time of an iteration is not told from jitter.
 const LEAST_FIXED_SHARE: f64 = 0.1;
-/// A worker whose batch is this many times smaller than usual, and of which it is not known what larger ones take, is tried with one.
+/// A worker whose batch is this many times smaller than usual, and of which it is not known what larger ones
+/// take, is tried with one.
 const STARVED: f64 = 4.0;
 
 /// What speeds are taken from.
@@ -111,9 +112,9 @@ impl Job {
 }
 
 impl Member {
-    /// What an iteration of any batch takes, as one of so many samples takes so many µs for each. Of the part that is the same for any
-    /// batch, such as a pull and a push, a smaller batch is not relieved: shares in proportion to speed would make a worker that was slow
-    /// once ever slower.
+    /// What an iteration of any batch takes, as one of so many samples takes so many µs for each. Of the part
+    /// that is the same for any batch, such as a pull and a push, a smaller batch is not relieved: shares
+    /// in proportion to speed would make a worker that was slow once ever slower.
     fn predicted_cost(&self, (samples, us_per_sample): (f64, f64), usual_batch: u32) -> Cost {
         let share = match self.curve.as_ref().and_then(|curve| curve.fixed_share(samples)) {
             Some(share) => share,

@@ -1,8 +1,9 @@
-//! How far ahead of what is reported supersteps are opened, and how one is planned whose workers nobody has watched.
+//! How far ahead of what is reported supersteps are opened, and how one is planned whose workers nobody has
+//! watched.
 //!
-//! The engine hears of a step of 3 ms when the next one is over. So where steps are short, supersteps are opened and
-//! their barriers ordered before those in front of them are over: rounds that follow from nothing measured, and
-//! supersteps for which the speeds that were measured before stand for watching.
+//! The engine hears of a step of 3 ms when the next one is over. So where steps are short, supersteps are
+//! opened and their barriers ordered before those in front of them are over: rounds that follow from nothing
+//! measured, and supersteps for which the speeds that were measured before stand for watching.
 
 use super::{job::Job, superstep::SuperstepPhase, turn::Turn};
 use crate::{
@@ -10,10 +11,11 @@ use crate::{
     sync::{PlanningBasis, WorkerProgress, plan},
 };
 
-/// Supersteps are opened ahead where steps are shorter: several of them fit into the time for which what is decided stays decided.
+/// Supersteps are opened ahead where steps are shorter: several of them fit into the time for which what is
+/// decided stays decided.
 const OPEN_AHEAD_BELOW_US: u64 = 40_000;
-/// Work of a worker in supersteps that have not begun. Who joins comes in behind them, and who changes its speed has
-/// done them before that tells.
+/// Work of a worker in supersteps that have not begun. Who joins comes in behind them, and who changes its
+/// speed has done them before that tells.
 const AHEAD_US: u64 = 160_000;
 const ITERATIONS_AHEAD: u64 = 32;
 /// Iterations ahead, summed over the workers: each has an entry in each round.
@@ -24,8 +26,8 @@ const FRESH_US: u64 = 1_000_000;
 const SEARCHED_AT_ONCE: u64 = 1_024;
 
 impl Job {
-    /// Iterations that a worker may have been granted beyond its last finished one when a further superstep opens for
-    /// it. A superstep lasts as long as its slowest worker needs, so all must be quick.
+    /// Iterations that a worker may have been granted beyond its last finished one when a further superstep
+    /// opens for it. A superstep lasts as long as its slowest worker needs, so all must be quick.
     pub(super) fn opened_ahead(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let most = ITERATIONS_AHEAD.min(ENTRIES_AHEAD / self.clocks.len().max(1) as u64);
@@ -44,13 +46,15 @@ impl Job {
         self.active().all(|worker| (1..OPEN_AHEAD_BELOW_US).contains(&self.members[&worker].interval_us))
     }
 
-    /// Whether supersteps that end where they would without any measurement are opened before those in front of them are over.
+    /// Whether supersteps that end where they would without any measurement are opened before those in front
+    /// of them are over.
     pub(super) fn opens_rounds_ahead(&self) -> bool {
         let rounds = self.state.policy.as_dyn().planning_basis() == PlanningBasis::Nothing;
         rounds && self.train().ahead.is_none() && self.steps_are_short()
     }
 
-    /// When a superstep that opens now is expected to begin, if the speeds measured so far stand for watching it.
+    /// When a superstep that opens now is expected to begin, if the speeds measured so far stand for watching
+    /// it.
     pub(super) fn begins_unwatched_us(&self, superstep: Superstep, now_us: u64) -> Option<u64> {
         let policy = self.state.policy.as_dyn();
         if policy.planning_basis() != PlanningBasis::Speeds || self.train().ahead.is_some() {
@@ -70,8 +74,8 @@ impl Job {
         (self.active().count() > 1 && self.active().all(is_short)).then_some(begins_us)
     }
 
-    /// Plans a superstep that has just opened from the mean speeds of its workers and orders its barrier. Changes
-    /// nothing where the search may take longer than the engine's loop can wait.
+    /// Plans a superstep that has just opened from the mean speeds of its workers and orders its barrier.
+    /// Changes nothing where the search may take longer than the engine's loop can wait.
     pub(super) fn plan_unwatched(&mut self, superstep: Superstep, begins_us: u64, turn: &mut Turn<'_>) {
         let seen: Vec<WorkerProgress> = self.supersteps[&superstep]
             .roster

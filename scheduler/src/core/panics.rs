@@ -13,7 +13,8 @@ thread_local! {
     static BLAMED: RefCell<Option<JobId>> = const { RefCell::new(None) };
 }
 
-/// Stands where one job is handled: a panic is blamed on it. Costs next to nothing otherwise, and copies no name.
+/// Stands where one job is handled: a panic is blamed on it. Costs next to nothing otherwise, and copies no
+/// name.
 pub(super) struct Handling<'a>(pub &'a JobId);
 
 impl Drop for Handling<'_> {

@@ -1,5 +1,5 @@
-//! Trainings that somebody has paused: nothing more is granted, what was handed out ends, and then the workers serve others
-//! until the job is resumed. The shards keep the parameters meanwhile.
+//! Trainings that somebody has paused: nothing more is granted, what was handed out ends, and then the
+//! workers serve others until the job is resumed. The shards keep the parameters meanwhile.
 
 use super::{
     departures::Departure, effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused,
@@ -21,14 +21,15 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve other jobs then.
+    /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve
+    /// other jobs then.
     pub(super) fn release_worker(&mut self, worker: Incarnation, reason: String, turn: &mut Turn<'_>) {
         self.worker_gone(worker, Departure::Dismissed, &reason, turn);
         turn.effects.push(Effect::DismissWorker { worker, reason });
     }
 
-    /// Lets the workers of paused trainings among these go that have done what they were given: the seal of the shards holds for
-    /// what they did before.
+    /// Lets the workers of paused trainings among these go that have done what they were given: the seal of
+    /// the shards holds for what they did before.
     pub(super) fn release_paused(&mut self, touched: &[JobId], turn: &mut Turn<'_>) {
         let touched = touched.iter().filter_map(|id| self.jobs.get(id));
         let released: Vec<Incarnation> = touched.flat_map(Job::released).collect();
@@ -55,7 +56,8 @@ impl Job {
         self.changes.job_state = true;
     }
 
-    /// What a pause takes does not count as training, nor does the time without an engine within it once more.
+    /// What a pause takes does not count as training, nor does the time without an engine within it once
+    /// more.
     fn count_pause(&mut self, now_us: u64) {
         let Some(started_us) = self.state.started_us else { return };
         if self.state.paused {
@@ -81,8 +83,8 @@ impl Job {
         }
     }
 
-    /// For how long it has trained, without pauses and what no engine led; `None` before it began. Once every sample is counted, or it is
-    /// over, this stays as it is.
+    /// For how long it has trained, without pauses and what no engine led; `None` before it began. Once every
+    /// sample is counted, or it is over, this stays as it is.
     pub(super) fn training_us(&self, now_us: u64) -> Option<u64> {
         let state = &self.state;
         let started_us = state.started_us?;
@@ -90,7 +92,8 @@ impl Job {
         Some(state.trained_for_us.or(state.trained_before_pause_us).unwrap_or_else(until_now))
     }
 
-    /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they were given.
+    /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they
+    /// were given.
     fn released(&self) -> Vec<Incarnation> {
         if !self.state.paused {
             return Vec::new();

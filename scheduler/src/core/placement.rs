@@ -68,8 +68,9 @@ impl Core {
         self.idle = self.workers.keys().copied().filter(|w| self.is_idle(*w)).collect();
     }
 
-    /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to one at which nobody is at
-    /// work, and notes what each queued job waits for. Cost O(n log n) in the idle workers for each job that wants some.
+    /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to
+    /// one at which nobody is at work, and notes what each queued job waits for. Cost O(n log n) in the
+    /// idle workers for each job that wants some.
     pub(super) fn assign_workers(&mut self, turn: &mut Turn<'_>) {
         let place = |j: &Job| {
             // Trainings of one graph in the order of its tasks, many of which are ready in the same moment.
@@ -132,8 +133,8 @@ impl Core {
         self.note_waiting_trainings();
     }
 
-    /// What a training that has not begun waits for where one that has waits for a shard, which every one needs: workers that it took
-    /// would be missing to the older one when the shard is there again.
+    /// What a training that has not begun waits for where one that has waits for a shard, which every one
+    /// needs: workers that it took would be missing to the older one when the shard is there again.
     fn describe_lost_for_all(&self) -> Option<String> {
         let waits = self.jobs.live().find(|job| job.awaits_shards())?;
         Some(format!("a parameter shard that counts as lost, like job `{}`, which is before it", waits.id()))
@@ -149,8 +150,8 @@ impl Core {
         of.and_then(|of| self.task_jobs.get(&of.job)).is_some_and(TaskJob::is_paused)
     }
 
-    /// Why a job has not begun, in words, given those on the workers that are `there`, and on a shard that is `lost`; `None` if it has all the workers
-    /// it needs.
+    /// Why a job has not begun, in words, given those on the workers that are `there`, and on a shard that is
+    /// `lost`; `None` if it has all the workers it needs.
     fn waits_for_workers(
         &self,
         id: &JobId,
@@ -243,8 +244,8 @@ fn describe_kept(id: &JobId, kept: &[KeptWorkers]) -> Option<String> {
 }
 
 impl Job {
-    /// Whether nobody is at work yet, or any more, and samples are left: then it takes all of its `min_workers`. One that goes on with
-    /// those that were not lost needs no others.
+    /// Whether nobody is at work yet, or any more, and samples are left: then it takes all of its
+    /// `min_workers`. One that goes on with those that were not lost needs no others.
     fn begins(&self) -> bool {
         let opened = matches!(self.state.phase, Phase::Opening | Phase::Running);
         let trains = opened && !self.state.cursor.is_exhausted();
@@ -270,8 +271,8 @@ impl Job {
         joinable.into_iter().map(|(_, worker, _)| worker).collect()
     }
 
-    /// Whether idle workers wait for it until it has all of its `min_workers`: jobs that need fewer would overtake it forever. Not
-    /// where there are not so many at all.
+    /// Whether idle workers wait for it until it has all of its `min_workers`: jobs that need fewer would
+    /// overtake it forever. Not where there are not so many at all.
     fn may_be_kept_for(&self, workers: &BTreeMap<Incarnation, WorkerInfo>, now_us: u64) -> bool {
         let able = workers.iter().filter(|(_, about)| about.trains && !self.excludes(about));
         let (mut alone, mut processes) = (0, BTreeSet::new());

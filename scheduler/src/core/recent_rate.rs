@@ -1,4 +1,5 @@
-//! How fast a job has been lately, from two marks: the average since its start hides that it has become slow, or stands.
+//! How fast a job has been lately, from two marks: the average since its start hides that it has become slow,
+//! or stands.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ pub struct RecentRate {
 }
 
 impl RecentRate {
-    /// Notes how many samples are counted now. Time before the first that are counted since it began does not count.
+    /// Notes how many samples are counted now. Time before the first that are counted since it began does not
+    /// count.
     pub(super) fn note(&mut self, now_us: u64, samples: u64) {
         let now = RatePoint { at_us: now_us, samples };
         let has_begun = self.from != self.next || self.from != self.newest;
@@ -37,8 +39,8 @@ impl RecentRate {
         }
     }
 
-    /// Begins with `samples` that are counted: by the job from which it goes on, before it was paused, or the count has gone
-    /// back.
+    /// Begins with `samples` that are counted: by the job from which it goes on, before it was paused, or the
+    /// count has gone back.
     pub(super) fn begin_anew(&mut self, now_us: u64, samples: u64) {
         let now = RatePoint { at_us: now_us, samples };
         *self = Self { from: now, next: now, newest: now };

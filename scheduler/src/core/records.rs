@@ -66,7 +66,8 @@ impl Phase {
         }
     }
 
-    /// Code and reason of a job that failed or was canceled, as far as there are any; `cancel_reason` counts where it was canceled.
+    /// Code and reason of a job that failed or was canceled, as far as there are any; `cancel_reason` counts
+    /// where it was canceled.
     pub fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (Option<FaultCode>, &'a str) {
         match self {
             Self::Failed { code, reason } => (Some(*code), reason),
@@ -108,14 +109,16 @@ pub struct Counters {
     pub predicted_wait_us: u64,
     /// Actual waits at those barriers of which all arrivals are known, all workers together.
     pub actual_wait_us: u64,
-    /// All waits of workers for others, at barriers and where a policy lets nobody go further ahead, as they report them.
+    /// All waits of workers for others, at barriers and where a policy lets nobody go further ahead, as they
+    /// report them.
     #[serde(default)]
     pub waited_us: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     pub replanned: u64,
     /// Highest lead over the slowest worker that a shard saw at a push.
     pub max_lead: u64,
-    /// Iterations, done or torn, that were undone when the job went back to a checkpoint. All other counters went back too.
+    /// Iterations, done or torn, that were undone when the job went back to a checkpoint. All other counters
+    /// went back too.
     #[serde(default)]
     pub rolled_back: u64,
     /// Samples of those iterations.
@@ -124,7 +127,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of skipped ones.
+    /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of skipped
+    /// ones.
     pub(super) fn skip(&mut self, it: &Iterated, samples: u64) {
         self.skipped += u64::from(it.skipped);
         match (it.skipped, it.is_overflow) {
@@ -166,7 +170,8 @@ pub struct JobState {
     /// When the shards had opened the present generation of the parameters.
     #[serde(default)]
     pub opened_us: Option<u64>,
-    /// For how long no engine led, or it was paused, since it began to train; before that, since it was submitted or resumed.
+    /// For how long no engine led, or it was paused, since it began to train; before that, since it was
+    /// submitted or resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unled_us: u64,
     pub trained_us: Option<u64>,
@@ -190,7 +195,8 @@ pub struct JobState {
     /// Shards without which it cannot go on, and for which it waits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) lost_shards: BTreeMap<ShardIndex, LostShard>,
-    /// In which state directories of shards the present generation of its parameters lies, as far as that is known.
+    /// In which state directories of shards the present generation of its parameters lies, as far as that is
+    /// known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) state_dirs: StateDirs,
     /// Nothing more is granted until somebody resumes it.

@@ -1,4 +1,5 @@
-//! Recovery is loading: a job is read back as it was committed, and whatever it had asked of others is asked again.
+//! Recovery is loading: a job is read back as it was committed, and whatever it had asked of others is asked
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,7 +147,8 @@ impl Job {
         Ok(job)
     }
 
-    /// What refers to each other must be there: a record that lacks something would stop the job, or the engine.
+    /// What refers to each other must be there: a record that lacks something would stop the job, or the
+    /// engine.
     fn check_records(&self) -> Result<(), Unreadable> {
         let lacks = |what, field: String, cause: &str| {
             Err(Unreadable { what, field, cause: format!("the records contradict each other: {cause}") })
@@ -267,7 +269,8 @@ impl Job {
         self.state.shards
     }
 
-    /// Whether it needs more of its shards, if only its last weights, and they are not as many as there are here.
+    /// Whether it needs more of its shards, if only its last weights, and they are not as many as there are
+    /// here.
     pub fn lies_on_others(&self, here: u32) -> bool {
         let needs_shards = !self.state.phase.is_over() || self.state.keeping;
         needs_shards && self.state.shards != here

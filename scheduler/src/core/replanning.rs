@@ -1,9 +1,9 @@
-//! A worker takes much longer than was predicted when its superstep was planned: the superstep is planned again with
-//! what is known now, so that the others do not wait for iterations that will come late.
+//! A worker takes much longer than was predicted when its superstep was planned: the superstep is planned
+//! again with what is known now, so that the others do not wait for iterations that will come late.
 //!
-//! A roster can only become shorter: iterations that are granted stay, those beyond may be cut, and their samples go
-//! back to the pool. No shard can have closed the barrier meanwhile, because the late worker has not reached its old
-//! last iteration and will never be granted it.
+//! A roster can only become shorter: iterations that are granted stay, those beyond may be cut, and their
+//! samples go back to the pool. No shard can have closed the barrier meanwhile, because the late worker has
+//! not reached its old last iteration and will never be granted it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::{
     sync::{EndRule, Plan, remaining_rows},
 };
 
-/// Reports of short iterations are sent together, and on their way for a while: what is not reported yet for that reason is not late.
+/// Reports of short iterations are sent together, and on their way for a while: what is not reported yet for
+/// that reason is not late.
 const GATHERED_US: u64 = 50_000;
 const GATHERING_US: f64 = 100_000.0;
 
@@ -44,8 +45,8 @@ impl Job {
         (planned && free).then_some(superstep)
     }
 
-    /// Workers with iterations still to be granted whose present one takes more than `factor` times its prediction,
-    /// and for how long it has run.
+    /// Workers with iterations still to be granted whose present one takes more than `factor` times its
+    /// prediction, and for how long it has run.
     fn overrunning(&self, superstep: Superstep, factor: f64, now_us: u64) -> BTreeMap<Incarnation, u64> {
         let record = &self.supersteps[&superstep];
         let predicted: BTreeMap<_, _> =

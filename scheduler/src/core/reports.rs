@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Job {
-    /// Takes one report. Late and repeated ones change nothing, and so does one about what another works on. Returns the fault of
-    /// a worker that cannot run this job.
+    /// Takes one report. Late and repeated ones change nothing, and so does one about what another works on.
+    /// Returns the fault of a worker that cannot run this job.
     pub(super) fn report(
         &mut self,
         worker: Incarnation,
@@ -155,8 +155,9 @@ impl Job {
         self.state.counters.waited_us += wait_us;
     }
 
-    /// The mean loss of the newest iterations of those that take part, each by its weight: under `bsp` that of a round. Of the
-    /// newest report where nobody takes part any more, and where that is no number. Cost O(members).
+    /// The mean loss of the newest iterations of those that take part, each by its weight: under `bsp` that
+    /// of a round. Of the newest report where nobody takes part any more, and where that is no number.
+    /// Cost O(members).
     pub(super) fn loss(&self) -> Option<f32> {
         let newest = self.state.loss?;
         let each = self.active().filter_map(|worker| self.members[&worker].newest_loss);

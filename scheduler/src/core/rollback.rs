@@ -1,10 +1,10 @@
-//! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new generation of its
-//! parameters, and trains on from there. One that is to keep checkpoints and has none yet begins anew. One that has ended with the
-//! parameters of a checkpoint is given these again.
+//! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a
+//! new generation of its parameters, and trains on from there. One that is to keep checkpoints and has none
+//! yet begins anew. One that has ended with the parameters of a checkpoint is given these again.
 //!
-//! Everything that was done since is undone, on all shards: they open the new generation with what they kept. Whatever still
-//! comes from the old generation names its generation and changes nothing. Workers keep their places; their iterations are
-//! counted from 1 again.
+//! Everything that was done since is undone, on all shards: they open the new generation with what they kept.
+//! Whatever still comes from the old generation names its generation and changes nothing. Workers keep their
+//! places; their iterations are counted from 1 again.
 
 use super::{
     best_parameters::HandedOn,
@@ -27,7 +27,8 @@ use crate::{
 };
 
 impl Job {
-    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its beginning. One that keeps none fails.
+    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its beginning. One
+    /// that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, turn: &mut Turn<'_>) {
         if !self.may_go_back() {
             let reason = format!(
@@ -41,7 +42,8 @@ impl Job {
         }
     }
 
-    /// Whether it was submitted to go on after a loss: from its newest checkpoint, or from its beginning while it has none.
+    /// Whether it was submitted to go on after a loss: from its newest checkpoint, or from its beginning
+    /// while it has none.
     pub(super) fn may_go_back(&self) -> bool {
         self.train().checkpoint.is_some() || self.keeps_best()
     }
@@ -56,8 +58,9 @@ impl Job {
         self.roll_back(target, reason, turn);
     }
 
-    /// The checkpoint that is being restored cannot be used: the one before it is, and where it was to be handed on, what is best
-    /// of the rest. Where there is none, hours of work would be thrown away unasked by a job that began anew: it fails instead.
+    /// The checkpoint that is being restored cannot be used: the one before it is, and where it was to be
+    /// handed on, what is best of the rest. Where there is none, hours of work would be thrown away
+    /// unasked by a job that began anew: it fails instead.
     pub(super) fn checkpoint_unusable(&mut self, code: FaultCode, reason: String, turn: &mut Turn<'_>) {
         let Some(number) = self.state.checkpoints.restored else { return };
         let complete = &mut self.state.checkpoints.complete;
@@ -97,8 +100,8 @@ impl Job {
         self.show_what_is_known_of_these();
     }
 
-    /// Has the shards open a new generation of the parameters, with those of a checkpoint or anew, in which the job is as far as
-    /// `progress` says.
+    /// Has the shards open a new generation of the parameters, with those of a checkpoint or anew, in which
+    /// the job is as far as `progress` says.
     pub(super) fn reopen(&mut self, checkpoint: Option<u64>, progress: Progress, turn: &mut Turn<'_>) {
         self.revoke_all(turn.effects);
         self.forget_graph(turn.now_us);
@@ -241,8 +244,9 @@ struct Undone {
 }
 
 impl Member {
-    /// Nothing of what it did in the generation before counts; what is known of its speed stays. One that was about to be sealed
-    /// is gone: the generation in which it pushed is over. One that prepared itself begins with all others.
+    /// Nothing of what it did in the generation before counts; what is known of its speed stays. One that was
+    /// about to be sealed is gone: the generation in which it pushed is over. One that prepared itself
+    /// begins with all others.
     fn begin_anew(&mut self, train: &TrainSpec, now_us: u64) {
         self.membership = if self.is_present() { Membership::Active } else { Membership::Gone };
         (self.planned, self.granted, self.finished) = (0, 0, 0);

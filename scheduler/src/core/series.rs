@@ -1,5 +1,5 @@
-//! Series in the store, such as the loss curve: each keeps its shape however long the job is, because points become rarer
-//! instead of the oldest being dropped.
+//! Series in the store, such as the loss curve: each keeps its shape however long the job is, because points
+//! become rarer instead of the oldest being dropped.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,8 @@ pub const SERIES_POINTS: u64 = 400;
 pub struct SeriesChanges {
     /// Oldest first; the fields of each in order.
     pub points: Vec<Vec<(&'static str, String)>>,
-    /// Of the points before them two become one each: of the loss curve their mean, of evaluations the first.
+    /// Of the points before them two become one each: of the loss curve their mean, of evaluations the
+    /// first.
     pub halve: bool,
 }
 

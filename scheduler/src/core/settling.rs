@@ -1,7 +1,8 @@
 //! What becomes of the parameters of a training that is over, before anything that follows sees them.
 //!
-//! Where a job has checkpoints that outlive it, its last parameters become one, which stays when the job is done: a longer training can go on from
-//! there. Where the parameters of the best evaluation are handed on, these come into their place.
+//! Where a job has checkpoints that outlive it, its last parameters become one, which stays when the job is
+//! done: a longer training can go on from there. Where the parameters of the best evaluation are handed on,
+//! these come into their place.
 
 use super::{
     best_parameters::HandedOn,
@@ -17,7 +18,8 @@ use crate::graph::TaskId;
 const MAX_END_TRIES: u32 = 15;
 
 impl Job {
-    /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
+    /// Decides with which parameters a training ends that is over. `false`: the shards have still to write
+    /// them, or to open them.
     pub(super) fn settle_parameters(&mut self, turn: &mut Turn<'_>) -> bool {
         if self.state.evaluations.handed_on != HandedOn::Undecided {
             return true;
@@ -58,9 +60,9 @@ impl Job {
         }
     }
 
-    /// Removes the checkpoints of a job that is done, once its weights are written: until then they are all that there is beside the
-    /// memory of the shards. The newest stays, if it has had any that outlive it: that of its last parameters, unless these could
-    /// not be written, or it trained for a task.
+    /// Removes the checkpoints of a job that is done, once its weights are written: until then they are all
+    /// that there is beside the memory of the shards. The newest stays, if it has had any that outlive
+    /// it: that of its last parameters, unless these could not be written, or it trained for a task.
     pub(super) fn thin_out_at_end(&mut self, effects: &mut Vec<Effect>) {
         // A task has the weights: the thousand trials of a sweep would fill the disks of the shards.
         let stays = self.keeps_end() && self.state.trains_for.is_none();
@@ -83,8 +85,8 @@ impl Job {
         self.has_settled().then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
     }
 
-    /// Whether it is over, and nobody goes on from where it was: it is done and its weights are written, or it was a trial whose task
-    /// begins anew, which did not ask for checkpoints itself.
+    /// Whether it is over, and nobody goes on from where it was: it is done and its weights are written, or
+    /// it was a trial whose task begins anew, which did not ask for checkpoints itself.
     fn has_settled(&self) -> bool {
         let JobState { phase, keeping, checkpoints, trains_for, .. } = &self.state;
         let is_settled = match phase {
@@ -124,8 +126,9 @@ impl Job {
         self.state.retries.contains_key(self.train_node())
     }
 
-    /// A disk that is full now may have room in a minute, and who asked for checkpoints would miss that of the end. Where nobody did, or it
-    /// has none for minutes, that is no reason to hand on worse parameters, or to go on forever.
+    /// A disk that is full now may have room in a minute, and who asked for checkpoints would miss that of
+    /// the end. Where nobody did, or it has none for minutes, that is no reason to hand on worse
+    /// parameters, or to go on forever.
     pub(super) fn try_end_later(&mut self, fault: &TaskFault, now_us: u64) {
         if !self.keeps_end() || !self.state.evaluations.keeps_last {
             return;

@@ -1,4 +1,5 @@
-//! What is heard of shards: one is served by another process, says what it holds, or has done what ends something.
+//! What is heard of shards: one is served by another process, says what it holds, or has done what ends
+//! something.
 
 use super::{
     effects::{Effect, LastWeights},
@@ -14,8 +15,8 @@ use super::{
 use crate::ids::{Incarnation, RunId, ShardIndex};
 
 impl Core {
-    /// Another process serves a shard: those that read of a job's history see why it paused, and workers that did not reach a shard may
-    /// reach this one.
+    /// Another process serves a shard: those that read of a job's history see why it paused, and workers that
+    /// did not reach a shard may reach this one.
     pub(super) fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
         self.end_exclusions_for_links();
         for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
@@ -23,8 +24,8 @@ impl Core {
         }
     }
 
-    /// A shard says what it holds: what nobody knows is set aside there, what is known to be over is dropped, what it should hold and does not is
-    /// lost, and of the rest it is asked how far it is.
+    /// A shard says what it holds: what nobody knows is set aside there, what is known to be over is dropped,
+    /// what it should hold and does not is lost, and of the rest it is asked how far it is.
     pub(super) fn shard_holds(
         &mut self,
         shard: ShardIndex,

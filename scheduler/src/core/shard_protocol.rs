@@ -37,8 +37,8 @@ pub struct ClosedBarrier {
     pub pushes: u64,
 }
 
-/// Whose clocks count for pulls that wait for a minimum clock. A higher revision replaces a lower one; a sealed
-/// worker counts no more.
+/// Whose clocks count for pulls that wait for a minimum clock. A higher revision replaces a lower one; a
+/// sealed worker counts no more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRoster {
     /// Rises through all generations of the job.

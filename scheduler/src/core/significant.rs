@@ -9,8 +9,8 @@ const LARGE: f64 = 1e9;
 /// Below this, too: it would be zeros for the most part.
 const SMALL: f64 = 1e-5;
 
-/// A loss, or a metric, for people and for programs: seven significant digits, whatever its size, such as `0.250000`,
-/// `0.00001234567` and `1.448724e28`.
+/// A loss, or a metric, for people and for programs: seven significant digits, whatever its size, such as
+/// `0.250000`, `0.00001234567` and `1.448724e28`.
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {

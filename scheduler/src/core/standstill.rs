@@ -1,4 +1,5 @@
-//! A training that runs and comes no further: who it waits for, in words that stay the same as long as it stands.
+//! A training that runs and comes no further: who it waits for, in words that stay the same as long as it
+//! stands.
 
 use super::{job::Job, member::Membership, superstep::SuperstepPhase};
 use crate::{ids::Incarnation, sync::EndRule};

@@ -1,6 +1,7 @@
-//! The state directories of shards in which the parameters of a job lie. A shard may come back on another one, because the disk was not mounted
-//! when its machine started, say: it has nothing of the job then, and all of it is there as soon as the disk is. The job waits for that as for a
-//! lost shard, but not forever: the disk may be gone.
+//! The state directories of shards in which the parameters of a job lie. A shard may come back on another
+//! one, because the disk was not mounted when its machine started, say: it has nothing of the job then, and
+//! all of it is there as soon as the disk is. The job waits for that as for a lost shard, but not forever:
+//! the disk may be gone.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,14 @@ use crate::{
     ids::{Incarnation, RunId, ShardIndex, StateDirId},
 };
 
-/// So long the old directory is waited for: as long as for a disk that cannot be read, where there is an older checkpoint.
+/// So long the old directory is waited for: as long as for a disk that cannot be read, where there is an
+/// older checkpoint.
 const PATIENCE_US: u64 = 900_000_000;
 /// What a shard did that is waited for.
 const MOVED: &str = "came back on another state directory, without what it held: is its disk mounted?";
 
-/// The state directory of each shard, as far as it matters: not where another process of the shard has the same.
+/// The state directory of each shard, as far as it matters: not where another process of the shard has the
+/// same.
 pub(super) type StateDirs = BTreeMap<ShardIndex, StateDirId>;
 
 impl Core {
@@ -27,14 +30,16 @@ impl Core {
         };
     }
 
-    /// Whether what a shard says that it lacks may lie in another directory of it. What it says that it holds decides then.
+    /// Whether what a shard says that it lacks may lie in another directory of it. What it says that it holds
+    /// decides then.
     pub(super) fn may_lie_elsewhere(&self, run: &RunId, code: FaultCode) -> bool {
         let Some(job) = self.jobs.get(&run.job) else { return false };
         let lacks_something = code == FaultCode::PARAMETERS_LOST || job.state.phase == Phase::Opening;
         lacks_something && self.state_dirs.keys().any(|shard| job.lies_elsewhere(*shard, &self.state_dirs))
     }
 
-    /// A shard has nothing of a job that is over, whose last weights are to be written. They may lie in another directory of it.
+    /// A shard has nothing of a job that is over, whose last weights are to be written. They may lie in
+    /// another directory of it.
     pub(super) fn weights_missing(
         &mut self,
         run: &RunId,
@@ -97,7 +102,8 @@ impl Job {
         }
     }
 
-    /// Whether it waits for the old directory of some shard: what others lack is no matter until that is there.
+    /// Whether it waits for the old directory of some shard: what others lack is no matter until that is
+    /// there.
     pub(super) fn awaits_state_dirs(&self) -> bool {
         self.state.lost_shards.values().any(|lost| lost.until_us.is_some())
     }

@@ -24,8 +24,8 @@ use super::{
 };
 use crate::ids::{Incarnation, JobId, RunId};
 
-/// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
-/// barriers of two jobs can never wait for each other; a process that serves several is several workers.
+/// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so
+/// that barriers of two jobs can never wait for each other; a process that serves several is several workers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
     pub(super) shards: u32,
@@ -44,10 +44,11 @@ pub struct Core {
     pub(super) with_trainings: BTreeSet<JobId>,
     /// Jobs that train for tasks were loaded: some may not be wanted any more.
     pub(super) has_loaded_trainings: bool,
-    /// Workers were loaded with what they had: one of them may be idle beside a job that waits, where the engine died between
-    /// two commits.
+    /// Workers were loaded with what they had: one of them may be idle beside a job that waits, where the
+    /// engine died between two commits.
     pub(super) has_loaded_workers: bool,
-    /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them then.
+    /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them
+    /// then.
     pub(super) set_aside: BTreeSet<JobId>,
     /// Those among them that somebody has deleted since.
     pub(super) discarded: BTreeSet<JobId>,
@@ -66,18 +67,20 @@ impl Core {
         self.set_aside.insert(job);
     }
 
-    /// Somebody has deleted a job that was set aside: no task of it waits for a training any more, and no shard keeps what it has of it.
+    /// Somebody has deleted a job that was set aside: no task of it waits for a training any more, and no
+    /// shard keeps what it has of it.
     pub fn give_up_aside(&mut self, job: &JobId) {
         self.has_loaded_trainings |= self.set_aside.remove(job);
         self.discarded.insert(job.clone());
     }
 
-    /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried out once
-    /// what [`Core::take_commits`] returns is committed.
+    /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried
+    /// out once what [`Core::take_commits`] returns is committed.
     pub fn handle(&mut self, now_us: u64, input: Input) -> Result<Vec<Effect>, Refused> {
         let mut effects = Vec::new();
         let turn = &mut Turn { now_us, effects: &mut effects };
-        // Workers are placed when one or a job came or went, or an exclusion ended; reports alone never free anybody.
+        // Workers are placed when one or a job came or went, or an exclusion ended; reports alone never free
+        // anybody.
         let mut place = match &input {
             Input::Submit(_)
             | Input::WorkerJoined { .. }
@@ -331,7 +334,8 @@ impl Core {
         self.jobs.get(id)
     }
 
-    /// Takes in a job that was loaded, and returns what has to be repeated because it may not have been carried out.
+    /// Takes in a job that was loaded, and returns what has to be repeated because it may not have been
+    /// carried out.
     pub fn restore(&mut self, mut job: Job) -> Vec<Effect> {
         job.await_attachment();
         let effects = job.pending_effects();
@@ -350,7 +354,8 @@ impl Core {
         effects
     }
 
-    /// Forgets a job that is over, whose keys expire. What shards have of it goes as well: without its record nobody can use that.
+    /// Forgets a job that is over, whose keys expire. What shards have of it goes as well: without its record
+    /// nobody can use that.
     pub fn forget(&mut self, id: &JobId) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
@@ -369,8 +374,8 @@ impl Core {
     }
 }
 
-/// Whether some worker may serve another job after these effects. One that was still to be sealed is gone from a job that
-/// goes back.
+/// Whether some worker may serve another job after these effects. One that was still to be sealed is gone
+/// from a job that goes back.
 fn frees_workers(effects: &[Effect]) -> bool {
     let frees = |effect: &Effect| match effect {
         Effect::CloseShards { .. } | Effect::DismissWorker { .. } => true,

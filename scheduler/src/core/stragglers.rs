@@ -11,10 +11,11 @@ use crate::ids::Incarnation;
 /// A worker this many times as slow as the median is slow; below the second factor it is not any more.
 const SLOW: f64 = 1.5;
 pub(super) const NOT_SLOW: f64 = 1.3;
-/// Who was slow stays so at least this long: short steps on a busy machine would change it many times a second.
+/// Who was slow stays so at least this long: short steps on a busy machine would change it many times a
+/// second.
 const SLOW_AT_LEAST_US: u64 = 1_000_000;
-/// A worker was watched for at least this long before people are told that it is slow: of steps below a millisecond a few that
-/// somebody interrupted say nothing.
+/// A worker was watched for at least this long before people are told that it is slow: of steps below a
+/// millisecond a few that somebody interrupted say nothing.
 const TELL_AFTER_US: u64 = 500_000;
 /// Iterations of each worker, on average, between two looks.
 const LOOK_EVERY: u64 = 4;
@@ -25,8 +26,8 @@ const LONGEST_TELL_PAUSE_US: u64 = 600_000_000;
 /// Behind so long a time without a change the pauses begin anew.
 const STEADY_US: u64 = 3_600_000_000;
 
-/// What people were told last of a worker that may be slow. A job keeps few events, and one whose speed is about the limit would fill
-/// them.
+/// What people were told last of a worker that may be slow. A job keeps few events, and one whose speed is
+/// about the limit would fill them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct StragglerNotice {
     /// Whether it was said to be slow; `false`: to have recovered, or nothing was said.
@@ -61,11 +62,12 @@ impl StragglerNotice {
     }
 }
 
-/// Whether people are to think of a worker as slow, who were told so or not. `newest` and `mean`: how many times as slow as most it is
-/// now and was over its newest iterations; the mean is `None` as long as these are too few.
+/// Whether people are to think of a worker as slow, who were told so or not. `newest` and `mean`: how many
+/// times as slow as most it is now and was over its newest iterations; the mean is `None` as long as these
+/// are too few.
 ///
-/// One that is as quick as the others again is not called slow because of the moment before, and one that was interrupted once is not
-/// called slow at all.
+/// One that is as quick as the others again is not called slow because of the moment before, and one that was
+/// interrupted once is not called slow at all.
 fn is_called_slow(was_called: bool, newest: f64, mean: Option<f64>) -> bool {
     match mean {
         None => was_called,

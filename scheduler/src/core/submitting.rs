@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{ids::JobId, spec::JobSpec};
 
-/// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
-/// that is to be replaced is done once more when it is over, unless the very submission that made it comes again.
+/// Whether a submission is answered with the job of its name that is there and was submitted with the same
+/// content. One that is to be replaced is done once more when it is over, unless the very submission that
+/// made it comes again.
 pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) -> bool {
     has_same_nonce || !replace || !there.is_over()
 }
@@ -25,8 +26,8 @@ impl Core {
         trains || self.task_jobs.get(id).is_some_and(|job| !job.phase().is_over())
     }
 
-    /// Nonce of the job with which a submission is answered, because it is there already. `nonce`: that of the submission, if it may
-    /// have come before.
+    /// Nonce of the job with which a submission is answered, because it is there already. `nonce`: that of
+    /// the submission, if it may have come before.
     pub fn submitted_before(&self, spec: &JobSpec, nonce: Option<u32>, replace: bool) -> Option<u32> {
         let there = self.jobs.get(&spec.id)?;
         let made_it = there.generation().nonce();
@@ -53,7 +54,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether [`Core::handle`] would take a submission in, for which a job makes way that the core does not have. Changes nothing.
+    /// Whether [`Core::handle`] would take a submission in, for which a job makes way that the core does not
+    /// have. Changes nothing.
     ///
     /// # Errors
     /// Why it would be refused.

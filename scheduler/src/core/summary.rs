@@ -21,8 +21,8 @@ impl Job {
         [self.setting(), progress, self.moments(now_us), self.best(), self.results()].concat()
     }
 
-    /// Which checkpoints it keeps, what a lost shard would bring it back to, why that becomes no newer, and what keeps its last weights
-    /// from being written; empty where there is nothing.
+    /// Which checkpoints it keeps, what a lost shard would bring it back to, why that becomes no newer, and
+    /// what keeps its last weights from being written; empty where there is nothing.
     fn checkpoint(&self) -> Fields {
         let failing = self.state.checkpoints.failing.as_ref();
         let newest = self.state.checkpoints.newest();
@@ -142,7 +142,8 @@ impl Job {
         ]
     }
 
-    /// What its evaluations decide; empty where they decided nothing yet, and nothing at all where there are none.
+    /// What its evaluations decide; empty where they decided nothing yet, and nothing at all where there are
+    /// none.
     fn best(&self) -> Fields {
         let Some(spec) = self.train().evaluate else { return Vec::new() };
         let best = self.state.evaluations.shown_best();
@@ -181,7 +182,8 @@ impl Job {
         ]
     }
 
-    /// What its nodes and evaluations brought. It is empty where that was undone: the store keeps a field that is not written again.
+    /// What its nodes and evaluations brought. It is empty where that was undone: the store keeps a field
+    /// that is not written again.
     fn results(&self) -> Fields {
         let mut fields = Vec::new();
         if self.train().data.has_validation() {

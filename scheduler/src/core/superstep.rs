@@ -85,7 +85,8 @@ pub struct SuperstepState {
     /// Samples that were handed out before it opened; `None` where an earlier release has opened it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins_at: Option<u64>,
-    /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since do not count.
+    /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since
+    /// do not count.
     #[serde(default)]
     pub samples: Option<u64>,
     /// How its gradients become updates of the parameters.
@@ -104,8 +105,8 @@ pub struct SuperstepState {
     /// Iterations of each worker that are over, fewest first: while it is open, where the lead is bounded.
     #[serde(skip)]
     pub progress: BTreeSet<(u64, Incarnation)>,
-    /// Who had not reported its last iteration when the barrier closed: until nobody is left, it is not known how long all
-    /// waited.
+    /// Who had not reported its last iteration when the barrier closed: until nobody is left, it is not
+    /// known how long all waited.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unreported: BTreeSet<Incarnation>,
     /// Why it is as it is.
@@ -126,7 +127,8 @@ pub struct SuperstepState {
 }
 
 impl SuperstepState {
-    /// One that has just opened for these workers, whose batches are the job's, and in which no round takes a step.
+    /// One that has just opened for these workers, whose batches are the job's, and in which no round takes a
+    /// step.
     pub(super) fn open(
         rules: SuperstepRules,
         roster: BTreeMap<Incarnation, RosterEntry>,
@@ -164,8 +166,9 @@ impl SuperstepState {
         }
     }
 
-    /// Rate of the round's single step, in a job of this batch. Where the rate is multiplied by the batches that a round has, one
-    /// with fewer samples makes a smaller step: the mean of 29 samples is no step for four workers.
+    /// Rate of the round's single step, in a job of this batch. Where the rate is multiplied by the batches
+    /// that a round has, one with fewer samples makes a smaller step: the mean of 29 samples is no step
+    /// for four workers.
     pub(super) fn step_rate(&self, batch: u32) -> f32 {
         let whole = batch as f32 * self.rate_factor;
         match self.samples {
@@ -177,8 +180,8 @@ impl SuperstepState {
         }
     }
 
-    /// Samples that all together have begun with when a worker takes this iteration of a local round: they step side by side, and none is
-    /// ahead of the others by what was granted to it first.
+    /// Samples that all together have begun with when a worker takes this iteration of a local round: they
+    /// step side by side, and none is ahead of the others by what was granted to it first.
     pub(super) fn local_step_begins_at(&self, worker: Incarnation, seq: u64) -> Option<u64> {
         let begins_at = self.begins_at.filter(|_| self.aggregation.is_local())?;
         let steps = seq.checked_sub(self.roster.get(&worker)?.base + 1)?;
@@ -220,8 +223,8 @@ impl SuperstepState {
         self.is_open() && self.max_lead.is_some()
     }
 
-    /// A worker has got further: `before` and `now` are the last iterations up to which all were and are over. Cost
-    /// O(log n).
+    /// A worker has got further: `before` and `now` are the last iterations up to which all were and are
+    /// over. Cost O(log n).
     pub(super) fn count_progress(&mut self, worker: Incarnation, before: u64, now: u64) {
         if let Some(entry) = self.roster.get(&worker).filter(|_| self.bounds_lead()) {
             self.progress.remove(&(before.saturating_sub(entry.base), worker));
@@ -242,8 +245,8 @@ impl SuperstepState {
         self.progress.first().map_or(0, |(finished, _)| *finished)
     }
 
-    /// When a barrier that has closed had everybody's part: what it took the engine to hear of it is nobody's waiting. `None`
-    /// while it is open.
+    /// When a barrier that has closed had everybody's part: what it took the engine to hear of it is nobody's
+    /// waiting. `None` while it is open.
     pub(super) fn met_us(&self) -> Option<u64> {
         let SuperstepPhase::Closed { closed_us, .. } = self.phase else { return None };
         let arrivals = self.roster.values().filter(|entry| entry.has_part()).map(|entry| entry.arrived_us);

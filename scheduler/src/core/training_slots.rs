@@ -1,9 +1,10 @@
 //! Workers that are training slots of one process.
 //!
-//! A process that may train for several jobs at a time registers once for each, so that every membership has an incarnation of its own
-//! at the shards: a barrier of one job never waits for a pull of another. To the core each is a worker; what this file adds is
-//! who shares a process. A job takes one slot of each process at most, and what the process offers to general tasks, which the
-//! first slot offers for all, is less by the slots that train.
+//! A process that may train for several jobs at a time registers once for each, so that every membership has
+//! an incarnation of its own at the shards: a barrier of one job never waits for a pull of another. To the
+//! core each is a worker; what this file adds is who shares a process. A job takes one slot of each process
+//! at most, and what the process offers to general tasks, which the first slot offers for all, is less by the
+//! slots that train.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
-//! All trainings: those of which something may still change, and those that are over, of which there may be thousands. An input
-//! costs what it concerns: whoever gets hold of a training to change it has it looked at behind the input, and for the next commit.
+//! All trainings: those of which something may still change, and those that are over, of which there may be
+//! thousands. An input costs what it concerns: whoever gets hold of a training to change it has it looked at
+//! behind the input, and for the next commit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +30,8 @@ struct Touched {
     some: BTreeSet<JobId>,
 }
 
-/// Two are equal when all that can influence a later decision is: which of them have changed is nothing that is stored.
+/// Two are equal when all that can influence a later decision is: which of them have changed is nothing that
+/// is stored.
 impl PartialEq for Trainings {
     fn eq(&self, other: &Self) -> bool {
         self.live == other.live && self.over == other.over
@@ -71,8 +73,8 @@ impl Trainings {
         self.live.values()
     }
 
-    /// Those that are not over, in the order of their ids, to change them. What follows costs something for each: it is for what
-    /// happens now and then.
+    /// Those that are not over, in the order of their ids, to change them. What follows costs something for
+    /// each: it is for what happens now and then.
     pub(super) fn live_mut(&mut self) -> impl Iterator<Item = (&JobId, &mut Job)> {
         self.touch_all();
         self.live.iter_mut()
@@ -84,7 +86,8 @@ impl Trainings {
         self.to_commit.all = true;
     }
 
-    /// Whether one of those that may have changed does not train, or not any more: a task of a graph may wait for that.
+    /// Whether one of those that may have changed does not train, or not any more: a task of a graph may wait
+    /// for that.
     pub(super) fn has_touched_one_that_does_not_run(&self) -> bool {
         let runs = |id: &JobId| self.get(id).is_some_and(|job| *job.phase() == Phase::Running);
         self.to_advance.all || !self.to_advance.some.iter().all(runs)

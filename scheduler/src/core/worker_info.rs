@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ids::ProcessId, tasks::Capacity};
 
-/// A worker as it is stored and shown. It says it itself in the message `WorkerHello`, whose fields are never left out.
+/// A worker as it is stored and shown. It says it itself in the message `WorkerHello`, whose fields are never
+/// left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     /// As people call it; need not be unique.

@@ -14,16 +14,16 @@ use crate::{
 /// [`Aggregation`](crate::sync::Aggregation).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum GradientUse {
-    /// It is pushed, and applied on arrival after scaling by `scale`: 1, or the share of this batch in the average
-    /// batch where the policy gives workers different ones.
+    /// It is pushed, and applied on arrival after scaling by `scale`: 1, or the share of this batch in the
+    /// average batch where the policy gives workers different ones.
     ApplyOnArrival {
         /// Factor on the gradient, besides that of clipping.
         scale: f32,
     },
     /// It is pushed into the round's weighted mean, which is applied as one step when the barrier closes.
     JoinRound,
-    /// It is a step on the worker's own copy. The iteration `first` begins a round with a pull, the iteration `last`
-    /// ends it with one push of the whole change; nothing is transferred between them.
+    /// It is a step on the worker's own copy. The iteration `first` begins a round with a pull, the iteration
+    /// `last` ends it with one push of the whole change; nothing is transferred between them.
     LocalStep {
         /// First iteration of the worker's round, by its number `seq`.
         first: u64,
@@ -48,7 +48,8 @@ pub struct TaskKey {
 pub struct Assignment {
     /// What the report names again.
     pub key: TaskKey,
-    /// The worker's number in the job: so many came to it before. Workers draw different random numbers by it.
+    /// The worker's number in the job: so many came to it before. Workers draw different random numbers by
+    /// it.
     pub worker_number: u32,
     /// What to do for it.
     pub work: Work,
@@ -145,15 +146,16 @@ pub enum Blame {
 pub struct Iterated {
     /// The samples it was computed on.
     pub range: SampleRange,
-    /// Mean over its samples by their weight in the loss; may be not finite where `skipped`, and is not a number where none of them
-    /// has any weight.
+    /// Mean over its samples by their weight in the loss; may be not finite where `skipped`, and is not a
+    /// number where none of them has any weight.
     pub loss: f32,
-    /// What its samples weigh in the loss together, so that means of several iterations are those of their samples: by class weights,
-    /// without ignored labels, else how many they are.
+    /// What its samples weigh in the loss together, so that means of several iterations are those of their
+    /// samples: by class weights, without ignored labels, else how many they are.
     pub loss_weight: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,
-    /// It was skipped because its loss was scaled by too much for float16; the next ones have a smaller scale.
+    /// It was skipped because its loss was scaled by too much for float16; the next ones have a smaller
+    /// scale.
     pub is_overflow: bool,
     /// Execution of the training graph.
     pub compute_us: u64,

@@ -9,7 +9,8 @@ use crate::{
     ids::{Incarnation, InvalidName, NodeName, Superstep},
 };
 
-/// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12`, `evaluation/2/0` or the name of a node.
+/// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12`,
+/// `evaluation/2/0` or the name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TaskId {
@@ -54,7 +55,8 @@ impl fmt::Display for TaskId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTaskId {
-    /// It begins like an iteration, a barrier, a clock, an evaluation or what a worker prepares, and goes on otherwise; cut to 80 characters.
+    /// It begins like an iteration, a barrier, a clock, an evaluation or what a worker prepares, and goes on
+    /// otherwise; cut to 80 characters.
     #[error(
         "[E002] `{0}` is not a task id: expected prepare/wN, it/wN/SEQ, barrier/N, clock/N, evaluation/N/PART or a node name"
     )]
@@ -137,7 +139,9 @@ pub enum Holder {
     Planner,
 }
 
-/// Life of one task of a training job: an iteration, a barrier, a node and so on. General tasks have [`crate::tasks::TaskState`]. `Core` is the only caller of [`TrainingTaskState::apply`]; the store writes what it decides.
+/// Life of one task of a training job: an iteration, a barrier, a node and so on. General tasks have
+/// [`crate::tasks::TaskState`]. `Core` is the only caller of [`TrainingTaskState::apply`]; the store writes
+/// what it decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingTaskState {
@@ -164,7 +168,8 @@ pub enum TrainingTaskState {
         /// What went wrong, for people; the code may stand in it.
         reason: String,
     },
-    /// The worker went away before any shard had applied anything: the samples of an iteration went back to the pool.
+    /// The worker went away before any shard had applied anything: the samples of an iteration went back to
+    /// the pool.
     Lost,
     /// The worker went away while its push had reached some shards and not all.
     Torn,
@@ -212,7 +217,8 @@ impl TrainingTaskState {
         NonZeroU32::new(unmet).map_or(Self::Ready, |unmet| Self::Waiting { unmet })
     }
 
-    /// The state after `event`, given how many times the task was leased before (`attempts`); `None`: this one does not accept it.
+    /// The state after `event`, given how many times the task was leased before (`attempts`); `None`: this
+    /// one does not accept it.
     pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Option<Self> {
         use {TaskEvent as E, TrainingTaskState as S};
         Some(match (self, event) {

@@ -9,7 +9,8 @@ use super::JobId;
 pub struct JobRef {
     /// Name of the job.
     pub id: JobId,
-    /// What was drawn for its submission: a job that has taken the name since is not meant. `None`: whichever has the name.
+    /// What was drawn for its submission: a job that has taken the name since is not meant. `None`:
+    /// whichever has the name.
     pub nonce: Option<u32>,
 }
 

@@ -127,8 +127,8 @@ name!(
 );
 
 impl JobId {
-    /// The job that trains for task `task` of this job, at its attempt `attempt`: `sweep~3`, and `sweep~3-2` when it is
-    /// tried again.
+    /// The job that trains for task `task` of this job, at its attempt `attempt`: `sweep~3`, and `sweep~3-2`
+    /// when it is tried again.
     pub fn of_training(&self, task: u32, attempt: u16) -> Self {
         match attempt {
             0 | 1 => Self(format!("{self}~{task}").into()),

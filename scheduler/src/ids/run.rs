@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::JobId;
 
-/// One generation of one job's parameters; printed as `g1-89abcdef`. The lower half counts from 1: it rises when the
-/// parameters are restored, and everything older is refused. The upper half is the nonce that was drawn when the job was
-/// submitted: a job that takes the name of an earlier one never meets what that one left behind.
+/// One generation of one job's parameters; printed as `g1-89abcdef`. The lower half counts from 1: it rises
+/// when the parameters are restored, and everything older is refused. The upper half is the nonce that was
+/// drawn when the job was submitted: a job that takes the name of an earlier one never meets what that one
+/// left behind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Generation(pub u64);
@@ -27,8 +28,8 @@ impl Generation {
         Self(u64::from(self.nonce()) << 32 | u64::from(self.number().saturating_add(1)))
     }
 
-    /// A run that cannot have begun in what the store has lost, of a job that was submitted so long ago: there are fewer runs than
-    /// seconds, and a store that loses one like this as well does so later.
+    /// A run that cannot have begun in what the store has lost, of a job that was submitted so long ago:
+    /// there are fewer runs than seconds, and a store that loses one like this as well does so later.
     pub fn beyond_unknown(self, age_s: u64) -> Self {
         let age_s = u32::try_from(age_s).unwrap_or(u32::MAX);
         let number = self.number().max(age_s).saturating_add(MOST_LOST);
@@ -63,7 +64,8 @@ impl fmt::Debug for Generation {
     }
 }
 
-/// One run of a job: the job in one generation of its parameters. Whatever is said of another run is late, and changes nothing.
+/// One run of a job: the job in one generation of its parameters. Whatever is said of another run is late,
+/// and changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunId {
     /// Name of the job.

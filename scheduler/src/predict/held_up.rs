@@ -1,6 +1,7 @@
 //! Iterations that something held up, such as a shard that was away: what they took is no speed.
 //!
-//! Taken for one, an outage of seconds would be predicted for each iteration of a round of hundreds, and move batches to others.
+//! Taken for one, an outage of seconds would be predicted for each iteration of a round of hundreds, and move
+//! batches to others.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +9,12 @@ use serde::{Deserialize, Serialize};
 const FACTOR: u64 = 5;
 const LONGER_US: u64 = 1_000_000;
 
-/// Tells which iterations of a worker were held up: those that took far too long, unless the one before took as long. Then the worker
-/// has become slow.
+/// Tells which iterations of a worker were held up: those that took far too long, unless the one before took
+/// as long. Then the worker has become slow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldUp {
-    /// How many took so long, one after the other, of those that push. Inside a local round none does, and that one is quick says
-    /// nothing of the link.
+    /// How many took so long, one after the other, of those that push. Inside a local round none does, and
+    /// that one is quick says nothing of the link.
     pushing: u32,
     /// The same of those that do not.
     local: u32,

@@ -108,13 +108,14 @@ impl IntervalEstimator {
         speed.is_finite().then_some(speed)
     }
 
-    /// Moving mean of the time per sample, whatever the predictor; the newest of many measurements weighs a tenth.
-    /// `None` before the first one.
+    /// Moving mean of the time per sample, whatever the predictor; the newest of many measurements weighs a
+    /// tenth. `None` before the first one.
     pub fn mean_us_per_sample(&self) -> Option<f64> {
         (self.moving.seen > 0).then_some(self.moving.mean_us)
     }
 
-    /// The same once it is one of many: `None` over the first ten, of which the first is often slow for no reason that stays.
+    /// The same once it is one of many: `None` over the first ten, of which the first is often slow for no
+    /// reason that stays.
     pub fn settled_us_per_sample(&self) -> Option<f64> {
         (self.moving.seen as f64 >= 1.0 / MOVING_ALPHA).then_some(self.moving.mean_us)
     }

@@ -1,9 +1,9 @@
 //! How fast is a worker: from its finished iterations to the length of its next one.
 //!
-//! In: what each iteration measured. Out: µs per sample, hence the interval of any batch, with the errors made so
-//! far. ElasticBSP takes the last interval as the next one (Zhao et al., ICDM 2019); LB-BSP (Chen et al., SoCC 2020)
-//! predicts with a small network that also sees the load of the machine; the averages in between are ours.
-//! Pure, and every number stays finite, whatever is measured.
+//! In: what each iteration measured. Out: µs per sample, hence the interval of any batch, with the errors
+//! made so far. ElasticBSP takes the last interval as the next one (Zhao et al., ICDM 2019); LB-BSP (Chen et
+//! al., SoCC 2020) predicts with a small network that also sees the load of the machine; the averages in
+//! between are ours. Pure, and every number stays finite, whatever is measured.
 
 mod errors;
 mod held_up;

@@ -1,14 +1,15 @@
-//! NARX: a non-linear autoregressive network with exogenous inputs, the speed predictor of LB-BSP (Chen et al.,
-//! SoCC 2020).
+//! NARX: a non-linear autoregressive network with exogenous inputs, the speed predictor of LB-BSP (Chen et
+//! al., SoCC 2020).
 //!
-//! In: the last two times per sample and the CPU and memory loads reported with them. Out: the next time per sample.
-//! One hidden layer of tanh units, trained by one gradient step per iteration. Lags, sizes and rates are ours: the
-//! published abstracts do not name the paper's. The network sees logarithms of times, as differences from their running
-//! mean, and each input of the older iteration as the change since then, which lets plain gradient steps learn faster;
-//! a step is clipped, and divided by the squared norm of its gradient, so none overshoots.
+//! In: the last two times per sample and the CPU and memory loads reported with them. Out: the next time per
+//! sample. One hidden layer of tanh units, trained by one gradient step per iteration. Lags, sizes and rates
+//! are ours: the published abstracts do not name the paper's. The network sees logarithms of times, as
+//! differences from their running mean, and each input of the older iteration as the change since then, which
+//! lets plain gradient steps learn faster; a step is clipped, and divided by the squared norm of its
+//! gradient, so none overshoots.
 //!
-//! Until the network has seen enough, and whenever its recent error is not below that of an exponential moving
-//! average, the average's answer is given.
+//! Until the network has seen enough, and whenever its recent error is not below that of an exponential
+//! moving average, the average's answer is given.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,8 @@ const INPUTS: usize = 7;
 const HIDDEN: usize = 6;
 /// Measurements before the network is asked.
 const WARM_UP: u32 = 16;
-/// Weight of the newest measurement: in the average that stands in, in the mean logarithm, in the two recent errors.
+/// Weight of the newest measurement: in the average that stands in, in the mean logarithm, in the two recent
+/// errors.
 const EMA_ALPHA: f64 = 0.2;
 const MEAN_ALPHA: f64 = 0.01;
 const ERROR_ALPHA: f64 = 0.05;
@@ -52,8 +54,8 @@ pub struct Narx {
     /// The last iteration, and the one before.
     last: Option<Past>,
     before: Option<Past>,
-    /// Weights of each hidden unit, and those of the output: the hidden units and a constant. Single precision, because
-    /// they are stored at each report.
+    /// Weights of each hidden unit, and those of the output: the hidden units and a constant. Single
+    /// precision, because they are stored at each report.
     hidden: [[f32; INPUTS]; HIDDEN],
     output: [f32; HIDDEN + 1],
     ema: Ema,

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Measurement, Predictor};
 
-/// The next iteration is as the last one. In whole µs: for the same batch the last interval itself comes back.
+/// The next iteration is as the last one. In whole µs: for the same batch the last interval itself comes
+/// back.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Last {
     /// Interval in µs, and samples.

@@ -1,5 +1,5 @@
-//! The engine's side of a cluster in virtual time: a core, what surrounds it, and the shards that do at once what it
-//! decides.
+//! The engine's side of a cluster in virtual time: a core, what surrounds it, and the shards that do at once
+//! what it decides.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,8 @@ impl<S: Shell> ControlPlane<S> {
         Self { core: Core::new(shards), shell, server: ParameterServerModel::new(shards) }
     }
 
-    /// Gives the core inputs, lets the shards carry out what it decides, and so on until both are at rest. Returns what
-    /// the workers are given, in its order.
+    /// Gives the core inputs, lets the shards carry out what it decides, and so on until both are at rest.
+    /// Returns what the workers are given, in its order.
     pub fn settle(
         &mut self,
         now_us: u64,

@@ -5,8 +5,8 @@ use crate::spec::{
     Parameter, PolicySpec, PullCompression, Source, SubmittedSettings, TrainSpec,
 };
 
-/// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
-/// one worker or more.
+/// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of
+/// `batch`, for one worker or more.
 pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
     TrainSpec {
         model: ModelSpec {

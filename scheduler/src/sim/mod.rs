@@ -1,12 +1,13 @@
 //! The policies on a virtual clock: what a cluster would do, before there is one.
 //!
-//! A discrete-event simulation of what surrounds a [`Core`](crate::core::Core): the same state machine as the engine's
-//! opens supersteps, plans them, grants iterations and closes barriers; simulated workers and a
-//! [`ParameterServerModel`] carry out its effects at once. Control costs no time, and pulls and pushes take what the
-//! scenario says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are
-//! compared on the same machines whose speed varies in the same way. Pure.
+//! A discrete-event simulation of what surrounds a [`Core`](crate::core::Core): the same state machine as the
+//! engine's opens supersteps, plans them, grants iterations and closes barriers; simulated workers and a
+//! [`ParameterServerModel`] carry out its effects at once. Control costs no time, and pulls and pushes take
+//! what the scenario says. Draws depend on the seed, the worker and the number of the iteration only, so that
+//! policies are compared on the same machines whose speed varies in the same way. Pure.
 //!
-//! General tasks have no simulation, because nothing is predicted of them: a [`TaskPlane`] drives a core with them.
+//! General tasks have no simulation, because nothing is predicted of them: a [`TaskPlane`] drives a core with
+//! them.
 //!
 //! A worker *waits* from the end of an iteration to the start of its next one.
 

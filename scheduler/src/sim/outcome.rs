@@ -21,8 +21,8 @@ pub struct Outcome {
     pub samples_per_s: f64,
     /// Summed waits over the summed presence of all workers.
     pub waiting_fraction: f64,
-    /// Most iterations of one worker beyond the slowest's at a push: inside the superstep where there are barriers,
-    /// over the whole run where there are none.
+    /// Most iterations of one worker beyond the slowest's at a push: inside the superstep where there are
+    /// barriers, over the whole run where there are none.
     pub max_lead: u64,
     /// Updates of others between an iteration's pull and its push; 0 where a round is averaged.
     pub mean_staleness: f64,

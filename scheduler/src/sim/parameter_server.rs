@@ -1,5 +1,5 @@
-//! A parameter server reduced to what the core and the workers can see of it: who pushed how far, which barriers are
-//! closed, whose clocks count. No numbers are kept.
+//! A parameter server reduced to what the core and the workers can see of it: who pushed how far, which
+//! barriers are closed, whose clocks count. No numbers are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,8 @@ pub struct ShardModel {
     watermarks: BTreeMap<Incarnation, u64>,
     begun: BTreeMap<Incarnation, u64>,
     sealed: BTreeSet<Incarnation>,
-    /// Barriers that are leased and open, by superstep; of the first of them, the workers that have not arrived.
+    /// Barriers that are leased and open, by superstep; of the first of them, the workers that have not
+    /// arrived.
     orders: BTreeMap<u64, BarrierOrder>,
     missing: usize,
     clock_revision: u64,
@@ -78,8 +79,8 @@ impl ShardModel {
         true
     }
 
-    /// A push that stands for `covers` iterations, the last of them `seq`, is applied; `false` if its worker is sealed.
-    /// Closes the barriers that waited for nothing else.
+    /// A push that stands for `covers` iterations, the last of them `seq`, is applied; `false` if its worker
+    /// is sealed. Closes the barriers that waited for nothing else.
     ///
     /// # Panics
     ///
@@ -350,7 +351,8 @@ impl ParameterServerModel {
         Some(Input::BarrierClosed { run, shard, barrier })
     }
 
-    /// What every shard answers to an engine that came after `now_us`: what it holds. It tells of closed barriers anew.
+    /// What every shard answers to an engine that came after `now_us`: what it holds. It tells of closed
+    /// barriers anew.
     pub fn meet_new_engine(&mut self, now_us: u64) -> Vec<Input> {
         let holds = |(shard, model): (ShardIndex, &mut ShardModel)| {
             model.reported = 0;

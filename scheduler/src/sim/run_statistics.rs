@@ -81,8 +81,8 @@ impl RunStatistics {
         self.out.timeline.bar(worker, start_us, end_us, waiting);
     }
 
-    /// An iteration ended that had pulled after `pulled` updates; returns its staleness. `applied`: its gradient is an
-    /// update of its own.
+    /// An iteration ended that had pulled after `pulled` updates; returns its staleness. `applied`: its
+    /// gradient is an update of its own.
     pub(super) fn iterated(&mut self, applied: bool, pulled: u64) -> u64 {
         let staleness = if applied { self.updates - pulled } else { 0 };
         self.updates += u64::from(applied);
@@ -92,7 +92,8 @@ impl RunStatistics {
         staleness
     }
 
-    /// Counts a worker's iteration, which `shard` knows of if it was pushed, and returns its lead over the slowest.
+    /// Counts a worker's iteration, which `shard` knows of if it was pushed, and returns its lead over the
+    /// slowest.
     pub(super) fn lead(&mut self, worker: Incarnation, shard: &ShardModel) -> u64 {
         self.since_barrier.push(worker, 0);
         let lead = if self.meets { self.since_barrier.lead(worker) } else { shard.clocks().lead(worker) };

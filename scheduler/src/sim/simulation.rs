@@ -47,7 +47,8 @@ pub struct Simulation<'a, S> {
     workers: Vec<Worker>,
     /// Present workers that wait with an iteration in hand.
     blocked: BTreeSet<usize>,
-    /// What pulls wait for, as it was when the blocked were last looked at: closed barriers and the lowest clock.
+    /// What pulls wait for, as it was when the blocked were last looked at: closed barriers and the lowest
+    /// clock.
     released: (u64, Option<u64>),
     events: BinaryHeap<Reverse<(u64, Event, usize)>>,
     now_us: u64,
@@ -153,8 +154,8 @@ impl<'a, S: Shell> Simulation<'a, S> {
         self.deliver([Input::WorkerGone { worker: id, reason: "it leaves".into() }]);
     }
 
-    /// Gives the core inputs, carries out what it decides, and so on until it is at rest; then lets everybody start who
-    /// may.
+    /// Gives the core inputs, carries out what it decides, and so on until it is at rest; then lets everybody
+    /// start who may.
     fn deliver(&mut self, inputs: impl IntoIterator<Item = Input>) {
         let mut assigned = Vec::new();
         for (worker, assignment) in self.plane.settle(self.now_us, inputs) {

@@ -1,4 +1,5 @@
-//! General tasks without an engine: a core, what surrounds it, and workers that end at once whatever they are given.
+//! General tasks without an engine: a core, what surrounds it, and workers that end at once whatever they are
+//! given.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,8 @@ impl<S: Shell> TaskPlane<S> {
         Self { core: Core::new(1), shell }
     }
 
-    /// Gives the core inputs, ends what workers are given as `outcome` says, and so on until nothing is under way.
+    /// Gives the core inputs, ends what workers are given as `outcome` says, and so on until nothing is under
+    /// way.
     pub fn settle(
         &mut self,
         now_us: u64,

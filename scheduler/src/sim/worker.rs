@@ -110,8 +110,8 @@ impl Worker {
         (splitmix64(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Time to compute the next iteration on a batch of `share` times the nominal size, without transfers. Every
-    /// call draws the same number of random numbers.
+    /// Time to compute the next iteration on a batch of `share` times the nominal size, without transfers.
+    /// Every call draws the same number of random numbers.
     pub(super) fn draw_us(&mut self, now_us: u64, share: f64) -> u64 {
         let (u, v, burst) = (self.uniform(), self.uniform(), self.uniform());
         let trace = &self.model.trace_us;

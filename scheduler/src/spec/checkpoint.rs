@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::interval;
 
-/// Checkpoints of a training: its parameters with the optimizer's state, exactly as of some moment, and how far it was.
+/// Checkpoints of a training: its parameters with the optimizer's state, exactly as of some moment, and how
+/// far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_s = 60 }")]
 pub struct CheckpointSpec {
@@ -31,7 +32,8 @@ fn two() -> u32 {
     2
 }
 
-/// What a training keeps that says nothing of checkpoints: enough to lose no more than some minutes when a shard is lost.
+/// What a training keeps that says nothing of checkpoints: enough to lose no more than some minutes when a
+/// shard is lost.
 impl Default for CheckpointSpec {
     fn default() -> Self {
         Self { every_s: Some(300), every_epochs: None, keep: 1, until_done: true }

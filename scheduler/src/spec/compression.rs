@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Largest share of a gradient that may be kept: beyond it, indices and values take as much as bytes as all values do in
-/// 16 bits.
+/// Largest share of a gradient that may be kept: beyond it, indices and values take as much as bytes as all
+/// values do in 16 bits.
 const MAX_TOP_K: f32 = 0.5;
 
-/// What becomes of a gradient on its way. What an encoding loses, the worker adds to its next push (error feedback).
+/// What becomes of a gradient on its way. What an encoding loses, the worker adds to its next push (error
+/// feedback).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {

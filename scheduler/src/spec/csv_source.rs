@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Files, Separator, Source};
 
-/// Tables that are read one after the other, as a job file's `source.csv` has them. The last column is the label, if nothing else is
-/// said:
+/// Tables that are read one after the other, as a job file's `source.csv` has them. The last column is the
+/// label, if nothing else is said:
 ///
 /// ```
 /// # use syncline_scheduler::spec::{CsvSource, DataSpec, Separator};

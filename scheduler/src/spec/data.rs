@@ -18,28 +18,33 @@ pub struct DataSpec {
     /// The validation set, where it lies in files of its own.
     #[serde(default)]
     pub validation: Option<Source>,
-    /// The columns of a table that each input of the model takes, in its order, by their names in the header; other columns but the
-    /// label are not read. Empty: the only input takes all columns that are no label.
+    /// The columns of a table that each input of the model takes, in its order, by their names in the
+    /// header; other columns but the label are not read. Empty: the only input takes all columns that
+    /// are no label.
     #[serde(default)]
     pub inputs: BTreeMap<String, Vec<String>>,
-    /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen by a seed, or the
-    /// last ones where samples of a text overlap.
+    /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen
+    /// by a seed, or the last ones where samples of a text overlap.
     #[serde(default)]
     pub validation_percent: Option<u32>,
-    /// What chooses them; `None`: the seed of the training. It also chooses the samples of [`Split::TestPercent`], beside which `None`
-    /// is 0 for both: another seed of the training does not train on what tests.
+    /// What chooses them; `None`: the seed of the training. It also chooses the samples of
+    /// [`Split::TestPercent`], beside which `None` is 0 for both: another seed of the training does not
+    /// train on what tests.
     #[serde(default)]
     pub hold_out_seed: Option<u64>,
-    /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
+    /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for
+    /// bytes).
     #[serde(default = "one")]
     pub scale: f32,
-    /// Subtracted after scaling: a number for each channel of [`channel_axis`](Self::channel_axis), or one for all; empty: 0.
+    /// Subtracted after scaling: a number for each channel of [`channel_axis`](Self::channel_axis), or one
+    /// for all; empty: 0.
     #[serde(default)]
     pub mean: Vec<f64>,
     /// Divided by after that, in the same form; empty: 1.
     #[serde(default)]
     pub std: Vec<f64>,
-    /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training set. The client fills them in.
+    /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training set. The client fills
+    /// them in.
     #[serde(default)]
     pub standardize: bool,
     /// Which axis of a sample has the channels that `mean`, `std` and `standardize` are of.
@@ -48,8 +53,8 @@ pub struct DataSpec {
     /// Which samples of `source` test.
     #[serde(default)]
     pub split: Split,
-    /// Shape of one sample, without the batch dimension, where the files do not have the one that the model's only
-    /// input wants; empty: as in the files.
+    /// Shape of one sample, without the batch dimension, where the files do not have the one that the
+    /// model's only input wants; empty: as in the files.
     #[serde(default)]
     pub sample_shape: Vec<u32>,
     /// Order of the axes of images in the files, where it is not the model's; samples are transposed.
@@ -58,17 +63,19 @@ pub struct DataSpec {
     /// How images change while they train; those that are validated and tested on never do.
     #[serde(default)]
     pub augment: Augment,
-    /// BLAKE3 of all files, one after the other, in the order of [`paths`](Self::paths). The client fills it in; a worker refuses other
-    /// bytes.
+    /// BLAKE3 of all files, one after the other, in the order of [`paths`](Self::paths). The client fills it
+    /// in; a worker refuses other bytes.
     #[serde(default)]
     pub digest: Option<String>,
-    /// BLAKE3 of each of them, where they are several: they say which one is another one. The client fills it in.
+    /// BLAKE3 of each of them, where they are several: they say which one is another one. The client fills
+    /// it in.
     #[serde(default)]
     pub file_digests: Vec<String>,
     /// Samples in the training set. The client fills it in.
     #[serde(default)]
     pub train_samples: u64,
-    /// What the classes are called, from 0, where the labels of a CSV file are texts. The client fills it in.
+    /// What the classes are called, from 0, where the labels of a CSV file are texts. The client fills it
+    /// in.
     #[serde(default)]
     pub class_names: Vec<String>,
 }
@@ -180,15 +187,16 @@ pub enum AxisOrder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChannelAxis {
-    /// As images and signals of PyTorch have it: channels, height, width; channels, time. Of a table it is each column.
+    /// As images and signals of PyTorch have it: channels, height, width; channels, time. Of a table it is
+    /// each column.
     #[default]
     First,
     /// As sequences have it: time, features.
     Last,
 }
 
-/// Which samples train and which test. In a job file `test_every`, `test_percent` and `test_last_percent`, as all keys there are spelt; jobs are
-/// stored with the names that they have always had.
+/// Which samples train and which test. In a job file `test_every`, `test_percent` and `test_last_percent`, as
+/// all keys there are spelt; jobs are stored with the names that they have always had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -198,12 +206,12 @@ pub enum Split {
     /// Samples whose 0-based index is divisible by this test, the others train.
     #[serde(alias = "test_every")]
     TestEvery(u32),
-    /// So many in a hundred of the samples test, rounded up: any of them, chosen by `hold_out_seed`, where labels are classes of each
-    /// its share; or the last ones, as below, where samples of a text overlap.
+    /// So many in a hundred of the samples test, rounded up: any of them, chosen by `hold_out_seed`, where
+    /// labels are classes of each its share; or the last ones, as below, where samples of a text overlap.
     #[serde(alias = "test_percent")]
     TestPercent(u32),
-    /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test set are
-    /// left out.
+    /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test
+    /// set are left out.
     #[serde(alias = "test_last_percent")]
     TestLastPercent(u32),
 }

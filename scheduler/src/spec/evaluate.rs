@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Metric, interval};
 
-/// Evaluations of a training while it runs: on its validation samples, or on its test samples where it has no others.
+/// Evaluations of a training while it runs: on its validation samples, or on its test samples where it has no
+/// others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_epochs = 1 }")]
 pub struct EvaluateSpec {
@@ -17,7 +18,8 @@ pub struct EvaluateSpec {
     /// Which figure says what is better.
     #[serde(default)]
     pub monitor: Metric,
-    /// The shards keep the parameters of the best evaluation, and the training hands on these in place of its last ones.
+    /// The shards keep the parameters of the best evaluation, and the training hands on these in place of
+    /// its last ones.
     #[serde(default)]
     pub keep_best: bool,
     /// When training ends before its epochs do.
@@ -39,12 +41,13 @@ pub struct EarlyStopping {
     pub min_delta: f64,
 }
 
-/// Reduces the learning rate of a training that does not become better. What is better counts as for [`EarlyStopping`], by more than
-/// its `min_delta` where there is one.
+/// Reduces the learning rate of a training that does not become better. What is better counts as for
+/// [`EarlyStopping`], by more than its `min_delta` where there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { patience = 3, factor = 0.1 }")]
 pub struct ReduceOnPlateau {
-    /// So many evaluations in a row, behind the last improvement or reduction, have to bring nothing better, 1 or more.
+    /// So many evaluations in a row, behind the last improvement or reduction, have to bring nothing better,
+    /// 1 or more.
     pub patience: u32,
     /// The rate is multiplied by it, above 0 and below 1.
     #[serde(default = "factor")]

@@ -10,8 +10,9 @@ use serde::{
     de::{self, SeqAccess, Visitor},
 };
 
-/// Paths of files, in the order in which their samples are counted; in a job file one text, or a list of texts. The name of a file may
-/// hold `*` for any characters until the job is prepared, which puts those in its place that are there then, in the order of their names.
+/// Paths of files, in the order in which their samples are counted; in a job file one text, or a list of
+/// texts. The name of a file may hold `*` for any characters until the job is prepared, which puts those in
+/// its place that are there then, in the order of their names.
 ///
 /// ```
 /// # use syncline_scheduler::spec::Files;

@@ -1,7 +1,7 @@
 //! How named parameters lie in one flat array of f32, and which part of it each shard holds.
 //!
-//! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the other
-//! begins, on every shard and in every chunk.
+//! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the
+//! other begins, on every shard and in every chunk.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -38,8 +38,8 @@ pub enum ParameterKind {
     Trained,
     /// By what the workers computed for it, averaged: a running statistic of BatchNormalization.
     Buffer,
-    /// By its gradient as well, of which only the rows travel that the batch reads: a table behind a Gather. The tables of
-    /// one group, numbered from 0, are read by the same ids.
+    /// By its gradient as well, of which only the rows travel that the batch reads: a table behind a Gather.
+    /// The tables of one group, numbered from 0, are read by the same ids.
     Rows {
         /// Number of its group.
         group: u32,
@@ -100,8 +100,8 @@ impl ElementRange {
         self.end - self.start
     }
 
-    /// The part of a flat array of `elements` that shard `index` of `count` holds: contiguous, balanced, cut at
-    /// cache lines (16 f32).
+    /// The part of a flat array of `elements` that shard `index` of `count` holds: contiguous, balanced, cut
+    /// at cache lines (16 f32).
     pub fn of_shard(elements: u64, index: u32, count: u32) -> Self {
         const LINE: u64 = 16;
         let lines = elements.div_ceil(LINE);
@@ -134,7 +134,8 @@ impl fmt::Display for StepGroup {
     }
 }
 
-/// The parameters in their flat order, buffers last. Everybody who holds the job's spec computes the same offsets.
+/// The parameters in their flat order, buffers last. Everybody who holds the job's spec computes the same
+/// offsets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Layout(pub Vec<Parameter>);
@@ -145,8 +146,8 @@ impl Layout {
         self.0.iter().filter(|parameter| parameter.row_group().is_some()).map(|table| table.name.as_str())
     }
 
-    /// The trained parameters by how their steps differ from those of `optimizer`, in the order of the first of each; those
-    /// that differ in nothing are left out. Cost O(parameters).
+    /// The trained parameters by how their steps differ from those of `optimizer`, in the order of the first
+    /// of each; those that differ in nothing are left out. Cost O(parameters).
     pub fn groups(&self, optimizer: &Optimizer) -> Vec<StepGroup> {
         let mut groups: Vec<StepGroup> = Vec::new();
         let mut places = HashMap::new();

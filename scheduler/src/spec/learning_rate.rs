@@ -1,16 +1,16 @@
 //! The schedule of the learning rate: a pure function of the samples seen.
 //!
-//! Never of pushes: with n workers these come n times as often under ASP as under BSP, and the published comparisons went wrong
-//! there. Never of time or of the rate before, so that a training that goes on from a checkpoint, or is brought back to
-//! one, has the rate that it would have had.
+//! Never of pushes: with n workers these come n times as often under ASP as under BSP, and the published
+//! comparisons went wrong there. Never of time or of the rate before, so that a training that goes on from a
+//! checkpoint, or is brought back to one, has the rate that it would have had.
 
 use serde::{Deserialize, Serialize};
 
 /// Learning rate as a function of the samples applied so far.
 ///
-/// All of its points are shares of the training, from 0 at its first sample to 1 behind its last: they mean the same with
-/// any batch and any number of workers, and a training of twice the epochs is the same one at half the speed. One of 5
-/// epochs out of 90 is 5 / 90.
+/// All of its points are shares of the training, from 0 at its first sample to 1 behind its last: they mean
+/// the same with any batch and any number of workers, and a training of twice the epochs is the same one at
+/// half the speed. One of 5 epochs out of 90 is 5 / 90.
 ///
 /// ```
 /// # use syncline_scheduler::spec::{Decay, LearningRate};
@@ -25,8 +25,8 @@ pub struct LearningRate {
     /// How it goes down from there.
     #[serde(default)]
     pub decay: Decay,
-    /// Share of the training over which it rises in a straight line from 0 to `base`, 0 to below 1; 0: not at all. The
-    /// decay begins behind it.
+    /// Share of the training over which it rises in a straight line from 0 to `base`, 0 to below 1; 0: not
+    /// at all. The decay begins behind it.
     /// Source: Goyal et al., Accurate, Large Minibatch SGD, 2017, section 2.2, arXiv:1706.02677.
     #[serde(default)]
     pub warmup: f32,
@@ -48,14 +48,16 @@ pub enum Decay {
     Cosine,
     /// A straight line from `base` to `min`: `base - (base - min) * p`.
     Linear,
-    /// From each share of the training on, the rate is multiplied by the factor beside it, by all of them in the end:
-    /// `[(0.5, 0.1), (0.75, 0.1)]` is `base`, then a tenth of it, then a hundredth. The shares ascend, and lie behind the
-    /// warmup; the factors are above 0, and 1 at most.
+    /// From each share of the training on, the rate is multiplied by the factor beside it, by all of them in
+    /// the end: `[(0.5, 0.1), (0.75, 0.1)]` is `base`, then a tenth of it, then a hundredth. The shares
+    /// ascend, and lie behind the warmup; the factors are above 0, and 1 at most.
     Steps(Vec<(f32, f32)>),
-    /// By the same factor from each sample to the next, from `base` to `min`, which is above 0: `base * (min / base)^p`.
+    /// By the same factor from each sample to the next, from `base` to `min`, which is above 0: `base * (min
+    /// / base)^p`.
     Exponential,
     /// As [`Cosine`](Self::Cosine), behind a warmup that is half a cosine, too, from a 25th of `base`.
-    /// Source: Smith and Topin, Super-Convergence, 2018, arXiv:1708.07120, in the form of fast.ai and of PyTorch's OneCycleLR.
+    /// Source: Smith and Topin, Super-Convergence, 2018, arXiv:1708.07120, in the form of fast.ai and of
+    /// PyTorch's OneCycleLR.
     OneCycle,
 }
 
@@ -91,7 +93,8 @@ impl LearningRate {
             Decay::Linear => base - (base - min) * decayed,
             Decay::Exponential => base * (min / base).powf(decayed),
             Decay::Steps(steps) => {
-                // With the digits that the share was given with: a tenth is reached with the sample number 100 of 1000.
+                // With the digits that the share was given with: a tenth is reached with the sample number
+                // 100 of 1000.
                 let reached = steps.iter().take_while(|(share, _)| done as f32 >= *share);
                 reached.fold(base, |rate, (_, factor)| rate * f64::from(*factor))
             }
@@ -194,8 +197,8 @@ mod tests {
         }
     }
 
-    /// Values of PyTorch 2: `OneCycleLR(max_lr=0.4, div_factor=25)` of 1001 steps, and `ExponentialLR` behind a `LinearLR`, as rates
-    /// in front of these steps.
+    /// Values of PyTorch 2: `OneCycleLR(max_lr=0.4, div_factor=25)` of 1001 steps, and `ExponentialLR` behind
+    /// a `LinearLR`, as rates in front of these steps.
     #[test]
     fn the_rate_is_what_pytorch_computes() {
         use Decay::{Exponential, OneCycle};

@@ -1,6 +1,7 @@
 //! What a user asks for: the job graph and the settings of its training node, checked at the border.
 //!
-//! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped fields.
+//! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped
+//! fields.
 
 mod augment;
 mod checkpoint;

@@ -12,7 +12,8 @@ pub enum Optimizer {
         #[serde(default)]
         weight_decay: f32,
     },
-    /// `v = momentum * v + g + weight_decay * w`, then `w -= lr * v` (Nesterov: `w -= lr * (g' + momentum * v)`).
+    /// `v = momentum * v + g + weight_decay * w`, then `w -= lr * v` (Nesterov: `w -= lr * (g' + momentum *
+    /// v)`).
     Momentum {
         /// Share of the velocity that stays from step to step, 0 to below 1.
         momentum: f32,
@@ -41,10 +42,11 @@ pub enum Optimizer {
         #[serde(default)]
         decoupled: bool,
     },
-    /// Hinton 2012 as PyTorch writes it: `s = alpha * s + (1 - alpha) * g'^2` with `g' = g + weight_decay * w`, then
-    /// `w -= lr * g' / (sqrt(s) + epsilon)`. With a momentum the quotient goes into a velocity, `v = momentum * v + quotient`,
-    /// along which the step is. `centered` takes the variance in place of the mean square: `a = alpha * a + (1 - alpha) * g'`, and
-    /// `s - a^2`, 0 where rounding makes it less, under the root.
+    /// Hinton 2012 as PyTorch writes it: `s = alpha * s + (1 - alpha) * g'^2` with `g' = g + weight_decay *
+    /// w`, then `w -= lr * g' / (sqrt(s) + epsilon)`. With a momentum the quotient goes into a velocity,
+    /// `v = momentum * v + quotient`, along which the step is. `centered` takes the variance in place of
+    /// the mean square: `a = alpha * a + (1 - alpha) * g'`, and `s - a^2`, 0 where rounding makes it
+    /// less, under the root.
     #[serde(rename = "rmsprop")]
     RmsProp {
         /// Share of the mean square that stays from step to step, 0 to below 1; left out: 0.99.
@@ -117,9 +119,9 @@ fn epsilon() -> f32 {
 }
 
 impl Optimizer {
-    /// The learning rate where nobody names one: 0.1 for plain gradient descent, 0.01 with momentum, whose 0.9 makes a step ten
-    /// times as long in the end, and for Adam, whose steps are as long as the rate whatever the gradients are, the 0.001 of
-    /// Kingma and Ba 2015 and of PyTorch; for RMSprop its 0.01.
+    /// The learning rate where nobody names one: 0.1 for plain gradient descent, 0.01 with momentum, whose
+    /// 0.9 makes a step ten times as long in the end, and for Adam, whose steps are as long as the rate
+    /// whatever the gradients are, the 0.001 of Kingma and Ba 2015 and of PyTorch; for RMSprop its 0.01.
     pub fn default_learning_rate(&self) -> f32 {
         match self {
             Self::Sgd { .. } => 0.1,

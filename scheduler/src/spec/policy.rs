@@ -11,8 +11,8 @@ use crate::{
     sync::search::{Algorithm, Slack},
 };
 
-/// A synchronization policy with its settings. Text form: a name, its arguments and its options, as in `ssp:3` or
-/// `elastic-bsp:15+predictor=ema:0.2+early=0.05`; see [`POLICIES`].
+/// A synchronization policy with its settings. Text form: a name, its arguments and its options, as in
+/// `ssp:3` or `elastic-bsp:15+predictor=ema:0.2+early=0.05`; see [`POLICIES`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicySpec {

@@ -12,8 +12,8 @@ const MAX_RETURNED: usize = 10_000;
 /// More steps than any training has, and far from where counters end.
 const MAX_STEPS: u64 = 1 << 53;
 
-/// A moment of rest of another training, with which this one begins. Its parameters and the optimizer's state are in the
-/// blob of the initial parameters, a checkpoint file.
+/// A moment of rest of another training, with which this one begins. Its parameters and the optimizer's state
+/// are in the blob of the initial parameters, a checkpoint file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResumeSpec {
     /// The job whose checkpoint it is.
@@ -22,7 +22,8 @@ pub struct ResumeSpec {
     pub checkpoint: u64,
     /// Samples of one epoch there.
     pub epoch_samples: u64,
-    /// Samples that trained there, of which `drop_last` leaves some out of an epoch; 0: of a release that did not note it.
+    /// Samples that trained there, of which `drop_last` leaves some out of an epoch; 0: of a release that
+    /// did not note it.
     #[serde(default)]
     pub train_samples: u64,
     /// Seed of their order there; this training must have the same.
@@ -38,7 +39,8 @@ pub struct ResumeSpec {
     pub iterations_torn: u64,
     /// Samples of these.
     pub samples_torn: u64,
-    /// Whether the optimizer's state is that of steps with the changes of whole rounds (DiLoCo), not with gradients.
+    /// Whether the optimizer's state is that of steps with the changes of whole rounds (DiLoCo), not with
+    /// gradients.
     #[serde(default)]
     pub steps_by_round: bool,
     /// Steps that the optimizer has done, run by run of the trained parameters.

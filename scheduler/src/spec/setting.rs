@@ -1,4 +1,5 @@
-//! Settings of a training by their names, for people: what a job had is looked up, and compared, long after its file is gone.
+//! Settings of a training by their names, for people: what a job had is looked up, and compared, long after
+//! its file is gone.
 
 use std::fmt;
 
@@ -23,7 +24,8 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Settings in the order of docs/job-file.md. It travels, is stored and is printed as a map of texts, in this order.
+/// Settings in the order of docs/job-file.md. It travels, is stored and is printed as a map of texts, in this
+/// order.
 ///
 /// ```
 /// # use syncline_scheduler::spec::SettingList;
@@ -38,7 +40,8 @@ pub struct Setting {
 pub struct SettingList(Vec<Setting>);
 
 impl SettingList {
-    /// Adds a setting behind the others. A long value is cut, and what is beyond a hundred settings is left out.
+    /// Adds a setting behind the others. A long value is cut, and what is beyond a hundred settings is left
+    /// out.
     pub fn push(&mut self, name: &str, value: impl fmt::Display) {
         if self.0.len() < MAX_SETTINGS {
             let value = cut(value.to_string(), MAX_VALUE_CHARS);
@@ -78,7 +81,8 @@ impl Serialize for SettingList {
     }
 }
 
-/// From a map of texts, or from such a map as JSON in a text, as Redis has it; an empty text is an empty list.
+/// From a map of texts, or from such a map as JSON in a text, as Redis has it; an empty text is an empty
+/// list.
 impl<'de> Deserialize<'de> for SettingList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         if from.is_human_readable() {
@@ -114,8 +118,8 @@ impl<'de> Visitor<'de> for MapOrText {
     }
 }
 
-/// Settings that only the submission knows, such as the loss: the engine is given the graph that was derived with them. They
-/// decide nothing any more, so that jobs which differ in nothing else are the same.
+/// Settings that only the submission knows, such as the loss: the engine is given the graph that was derived
+/// with them. They decide nothing any more, so that jobs which differ in nothing else are the same.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SubmittedSettings(pub SettingList);

@@ -46,8 +46,8 @@ pub fn table<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String 
     if fields.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", fields.join(", ")) }
 }
 
-/// Where a file lies. Of an address neither user and password nor what follows a `?`, which may sign it: the list of settings is
-/// shown to all who may see the job.
+/// Where a file lies. Of an address neither user and password nor what follows a `?`, which may sign it: the
+/// list of settings is shown to all who may see the job.
 pub fn path(path: &str) -> String {
     let Some((scheme, rest)) = path.split_once("://") else { return path.to_owned() };
     let place = match (rest.rfind('@'), rest.find(['?', '#'])) {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CsvSource, Files};
 
-/// File format and path. `.gz` files are unpacked while reading. A path is one that every worker can read: an address such as
-/// `s3://bucket/file` is refused (E487), fetch the file first.
+/// File format and path. `.gz` files are unpacked while reading. A path is one that every worker can read: an
+/// address such as `s3://bucket/file` is refused (E487), fetch the file first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
@@ -25,14 +25,15 @@ pub enum Source {
         /// The files, in the order in which their samples are counted.
         paths: Files,
     },
-    /// A UTF-8 text. A sample is `context` characters, each as its index among the distinct characters of the text in
-    /// ascending order; the labels are the characters that follow each of them.
+    /// A UTF-8 text. A sample is `context` characters, each as its index among the distinct characters of the
+    /// text in ascending order; the labels are the characters that follow each of them.
     Text {
         /// Path of the file.
         path: String,
         /// Characters of one sample, at least 1.
         context: u32,
-        /// Characters from the start of one sample to that of the next; 0: `context`, so that samples lie side by side.
+        /// Characters from the start of one sample to that of the next; 0: `context`, so that samples lie
+        /// side by side.
         #[serde(default)]
         stride: u32,
     },
@@ -41,12 +42,14 @@ pub enum Source {
         /// The files.
         path: Files,
     },
-    /// Named arrays in files of `numpy.savez` or `numpy.savez_compressed`; the first axis of each counts the samples.
+    /// Named arrays in files of `numpy.savez` or `numpy.savez_compressed`; the first axis of each counts the
+    /// samples.
     Npz {
         /// The files.
         path: Files,
     },
-    /// Files of `numpy.save`: of the samples, and as many of the labels. The first axis of each counts the samples.
+    /// Files of `numpy.save`: of the samples, and as many of the labels. The first axis of each counts the
+    /// samples.
     Npy {
         /// The files of inputs.
         samples: Files,
@@ -56,8 +59,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// CSV files whose last column is the label; [`CsvSource`] reads others. Here and below one path is given or a list of them, and
-    /// `part-*.csv` stands for all files of such a name.
+    /// CSV files whose last column is the label; [`CsvSource`] reads others. Here and below one path is given
+    /// or a list of them, and `part-*.csv` stands for all files of such a name.
     pub fn csv(files: impl Into<Files>) -> Self {
         CsvSource::new(files).into()
     }
@@ -119,7 +122,8 @@ impl Source {
         }
     }
 
-    /// The lists of files, to be changed: two where samples and labels lie in files of their own; none of a text, which is one file.
+    /// The lists of files, to be changed: two where samples and labels lie in files of their own; none of a
+    /// text, which is one file.
     pub fn files_mut(&mut self) -> Vec<&mut Files> {
         match self {
             Self::Text { .. } => Vec::new(),

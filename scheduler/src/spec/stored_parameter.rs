@@ -1,8 +1,8 @@
 //! A parameter as it is stored and sent.
 //!
-//! Settings of its own are a kind more: a job in which no parameter has any is the same bytes as before there were such
-//! settings, in Redis, on the disk of a shard and in a checkpoint file, and whoever does not know them refuses a job that has
-//! some, instead of training it without.
+//! Settings of its own are a kind more: a job in which no parameter has any is the same bytes as before there
+//! were such settings, in Redis, on the disk of a shard and in a checkpoint file, and whoever does not know
+//! them refuses a job that has some, instead of training it without.
 
 use serde::{Deserialize, Serialize};
 

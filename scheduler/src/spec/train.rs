@@ -44,13 +44,15 @@ pub struct DataInput {
     pub element: DataElement,
     /// Shape of one sample.
     pub shape: Vec<u32>,
-    /// Rows of the table that its integers choose from, where they do so as they are: from 0 to this less one.
+    /// Rows of the table that its integers choose from, where they do so as they are: from 0 to this less
+    /// one.
     #[serde(default)]
     pub rows: Option<u64>,
     /// The same for each number on the last axis of a sample, where these differ.
     #[serde(default)]
     pub column_rows: Vec<Option<u64>>,
-    /// The group of tables of which it chooses the rows that travel. A worker feeds places among these for its integers.
+    /// The group of tables of which it chooses the rows that travel. A worker feeds places among these for
+    /// its integers.
     #[serde(default)]
     pub row_group: Option<u32>,
 }
@@ -102,7 +104,8 @@ pub struct TrainSpec {
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
-    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other.
+    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the
+    /// other.
     #[serde(default)]
     pub micro_batch: Option<u32>,
     /// Passes over the training set, at least 1.
@@ -127,14 +130,16 @@ pub struct TrainSpec {
     /// No more workers than this take part.
     #[serde(default = "all_workers")]
     pub max_workers: u32,
-    /// Iterations granted beyond the last finished one while no plan says how many; `None`: 1, or 2 when a step is
-    /// shorter than a control round trip.
+    /// Iterations granted beyond the last finished one while no plan says how many; `None`: 1, or 2 when a
+    /// step is shorter than a control round trip.
     #[serde(default)]
     pub ahead: Option<u32>,
-    /// Longest time for which the job may wait for its first worker. That of a training in a graph is up to its task.
+    /// Longest time for which the job may wait for its first worker. That of a training in a graph is up to
+    /// its task.
     #[serde(default)]
     pub queue_limit_ms: Option<u64>,
-    /// What a lost shard brings the training back to; `None`: nothing does. Before there was a default, whoever asked for none had none.
+    /// What a lost shard brings the training back to; `None`: nothing does. Before there was a default,
+    /// whoever asked for none had none.
     #[serde(default)]
     pub checkpoint: Option<CheckpointSpec>,
     /// How often it is evaluated while it runs, and once when it ends; by nobody if left out.
@@ -152,10 +157,12 @@ pub struct TrainSpec {
     /// Lets devices that have tensor cores for it round the factors of float32 products to TensorFloat-32.
     #[serde(default)]
     pub tf32: bool,
-    /// What the graph computes in, as a job asks for it, such as `f32`: for people. Empty of a job of an earlier release.
+    /// What the graph computes in, as a job asks for it, such as `f32`: for people. Empty of a job of an
+    /// earlier release.
     #[serde(default)]
     pub precision: String,
-    /// Settings that made the graph what it is, such as the loss: for people, see [`setting_list`](Self::setting_list).
+    /// Settings that made the graph what it is, such as the loss: for people, see
+    /// [`setting_list`](Self::setting_list).
     #[serde(default)]
     pub submitted: SubmittedSettings,
 }
@@ -183,8 +190,8 @@ impl TrainSpec {
         matches!(self.policy.rule, PolicyRule::DiLoCo { .. })
     }
 
-    /// What the parameter server steps with: the job's optimizer, except under DiLoCo, where that one works on the
-    /// workers and the server holds the outer Nesterov optimizer.
+    /// What the parameter server steps with: the job's optimizer, except under DiLoCo, where that one works
+    /// on the workers and the server holds the outer Nesterov optimizer.
     pub fn shard_optimizer(&self) -> Optimizer {
         match self.policy.rule {
             PolicyRule::DiLoCo { momentum, .. } => {
@@ -194,8 +201,8 @@ impl TrainSpec {
         }
     }
 
-    /// The parameters as the parameter server has them. Under DiLoCo it steps with changes of whole rounds, and settings that
-    /// parameters have for themselves are for the steps of the workers.
+    /// The parameters as the parameter server has them. Under DiLoCo it steps with changes of whole rounds,
+    /// and settings that parameters have for themselves are for the steps of the workers.
     pub fn shard_layout(&self) -> Layout {
         match self.policy.rule {
             PolicyRule::DiLoCo { .. } => self.model.layout.without_settings(),
@@ -237,13 +244,14 @@ impl TrainSpec {
         }
     }
 
-    /// Most samples that fit into the batch of a worker that computes on `max_batch` at once: any number where it takes a batch in
-    /// pieces.
+    /// Most samples that fit into the batch of a worker that computes on `max_batch` at once: any number
+    /// where it takes a batch in pieces.
     pub(crate) fn batch_limit(&self, max_batch: Option<u32>) -> Option<u32> {
         max_batch.filter(|_| self.micro_batch.is_none())
     }
 
-    /// Most samples at once on a worker that computes on `max_batch` at once; `None`: a whole batch, of any size.
+    /// Most samples at once on a worker that computes on `max_batch` at once; `None`: a whole batch, of any
+    /// size.
     pub fn samples_at_once(&self, max_batch: Option<u32>) -> Option<u32> {
         self.micro_batch.map(|most| most.min(max_batch.unwrap_or(most)).max(1))
     }
@@ -260,8 +268,8 @@ impl TrainSpec {
         if self.shuffle { permutation(self.seed, epoch, samples) } else { (0..samples).collect() }
     }
 
-    /// The norm to which the parameter server scales down the mean of a round of gradients. Under DiLoCo its rounds are
-    /// of changes, and the workers clip their own steps.
+    /// The norm to which the parameter server scales down the mean of a round of gradients. Under DiLoCo its
+    /// rounds are of changes, and the workers clip their own steps.
     pub fn shard_clip_norm(&self) -> Option<f32> {
         match self.policy.rule {
             PolicyRule::DiLoCo { .. } => None,

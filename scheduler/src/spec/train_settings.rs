@@ -1,4 +1,5 @@
-//! The settings of a training by their names: one list, which `status`, `submit --dry-run` and `metrics` show.
+//! The settings of a training by their names: one list, which `status`, `submit --dry-run` and `metrics`
+//! show.
 
 use super::{
     CheckpointSpec, Compression, Decay, EarlyStopping, EvaluateSpec, LearningRate, Metric, OnNan, Optimizer,
@@ -9,8 +10,8 @@ use super::{
 const BEHIND_PRECISION: [&str; 2] = ["settings.recompute", "settings.check"];
 
 impl TrainSpec {
-    /// Its settings as a job file has them, those of the model, of the data, and of the training. What is the default is left out,
-    /// but for optimizer, learning rate, policy, batch, epochs and seed.
+    /// Its settings as a job file has them, those of the model, of the data, and of the training. What is the
+    /// default is left out, but for optimizer, learning rate, policy, batch, epochs and seed.
     ///
     /// Cost O(length of the settings), with an allocation for each: once for a job, not for each commit.
     pub fn setting_list(&self) -> SettingList {

@@ -67,8 +67,8 @@ impl ValidJob {
         &self.settings
     }
 
-    /// Parameters that train with another weight decay or learning rate than the rest, in words; empty if there are none. Of many
-    /// groups the first.
+    /// Parameters that train with another weight decay or learning rate than the rest, in words; empty if
+    /// there are none. Of many groups the first.
     pub fn groups_in_words(&self) -> &str {
         &self.groups
     }

@@ -1,8 +1,8 @@
 //! What becomes of the gradients of a superstep.
 //!
-//! The policy decides it once per superstep, as an [`Aggregation`]. What others are told follows from that: a worker is
-//! told the [`GradientUse`](crate::core::GradientUse) of each iteration, a push carries its [`PushMode`] to the shards,
-//! and the barrier carries the [`RoundRule`].
+//! The policy decides it once per superstep, as an [`Aggregation`]. What others are told follows from that: a
+//! worker is told the [`GradientUse`](crate::core::GradientUse) of each iteration, a push carries its
+//! [`PushMode`] to the shards, and the barrier carries the [`RoundRule`].
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ pub enum Aggregation {
     PerBarrier,
     /// Workers step on their own copies; the weighted mean of their changes is subtracted.
     LocalAverage,
-    /// Workers step on their own copies; the weighted mean of their changes is the gradient of an outer optimizer.
+    /// Workers step on their own copies; the weighted mean of their changes is the gradient of an outer
+    /// optimizer.
     LocalOuter {
         /// Rate of the outer step; the job's own rate is that of the local steps.
         learning_rate: f32,

@@ -1,15 +1,16 @@
-//! Auto: picks among the others what suits the workers as they are, says why, and may change its mind whenever a
-//! superstep opens.
+//! Auto: picks among the others what suits the workers as they are, says why, and may change its mind
+//! whenever a superstep opens.
 //!
-//! Three figures decide, all predicted for the superstep to come: the share of time that goes into moving parameters,
-//! the share that BSP would wait, and the jitter. With mᵢ the predicted interval of worker i at the job's batch, j the
-//! mean coefficient of variation and n workers, BSP waits 1 − mean m / (max m · (1 + j·√(2 ln n))): the last factor
-//! approximates the largest of n normal deviations. The thresholds are ours; each has a margin, so that noise does
-//! not flip the choice back and forth.
+//! Three figures decide, all predicted for the superstep to come: the share of time that goes into moving
+//! parameters, the share that BSP would wait, and the jitter. With mᵢ the predicted interval of worker i at
+//! the job's batch, j the mean coefficient of variation and n workers, BSP waits 1 − mean m / (max m · (1 +
+//! j·√(2 ln n))): the last factor approximates the largest of n normal deviations. The thresholds are ours;
+//! each has a margin, so that noise does not flip the choice back and forth.
 //!
-//! The job's learning rate is meant for updates per push. Where a round is averaged into one update the rate is
-//! multiplied by the batches that one iteration of every worker makes (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so
-//! that a sample of a BSP round counts as one of a push. A local round steps at the job's rate, and the mean of its workers' changes is taken, as Local SGD does.
+//! The job's learning rate is meant for updates per push. Where a round is averaged into one update the rate
+//! is multiplied by the batches that one iteration of every worker makes (linear scaling: Goyal et al. 2017,
+//! arXiv:1706.02677), so that a sample of a BSP round counts as one of a push. A local round steps at the
+//! job's rate, and the mean of its workers' changes is taken, as Local SGD does.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,8 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of the workers of which all is known, if that are most of them: one that has just come is taken to be as the others are.
+    /// Of the workers of which all is known, if that are most of them: one that has just come is taken to be
+    /// as the others are.
     fn of(context: &Context<'_>) -> Option<Self> {
         let known = context.workers.iter().filter_map(|pace| {
             Some((pace.proportional?.us(context.batch), pace.communication?, pace.jitter?))
@@ -130,7 +132,8 @@ impl Auto {
     }
 }
 
-/// How many of the job's batches one iteration of every worker makes; `sizes`: of those whose batches were chosen.
+/// How many of the job's batches one iteration of every worker makes; `sizes`: of those whose batches were
+/// chosen.
 fn batches_at_once(context: &Context<'_>, sizes: Option<&BTreeMap<Incarnation, u32>>) -> f32 {
     let size = |pace: &SpeedEstimate| {
         let chosen = sizes.and_then(|sizes| sizes.get(&pace.worker)).copied();

@@ -1,5 +1,6 @@
-//! Bulk synchronous parallel (Valiant, CACM 1990): a barrier after every iteration of all workers, one update per
-//! round from the weighted mean of its gradients. Every iteration lasts as long as the slowest worker needs.
+//! Bulk synchronous parallel (Valiant, CACM 1990): a barrier after every iteration of all workers, one update
+//! per round from the weighted mean of its gradients. Every iteration lasts as long as the slowest worker
+//! needs.
 
 use serde::{Deserialize, Serialize};
 

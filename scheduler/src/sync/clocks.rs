@@ -1,6 +1,7 @@
 //! Clocks: how many iterations each worker has finished, in the order of their numbers.
 //!
-//! A worker that joins starts at the lowest clock, so that nobody waits for work that was handed out before it came.
+//! A worker that joins starts at the lowest clock, so that nobody waits for work that was handed out before
+//! it came.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,8 @@ impl Clock {
     }
 }
 
-/// The clocks of all workers that take part. Reading the lowest and the highest costs O(log n), as does a push.
+/// The clocks of all workers that take part. Reading the lowest and the highest costs O(log n), as does a
+/// push.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clocks {
     of: BTreeMap<Incarnation, Clock>,
@@ -41,8 +43,8 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Takes in a worker with the clock that everybody else has reached or been granted, or with the one it had
-    /// before. Nobody who was granted an iteration already waits for the new one.
+    /// Takes in a worker with the clock that everybody else has reached or been granted, or with the one it
+    /// had before. Nobody who was granted an iteration already waits for the new one.
     pub fn join(&mut self, worker: Incarnation, before: Option<Clock>) {
         self.leave(worker);
         let lowest = self.lowest_granted().unwrap_or(0);

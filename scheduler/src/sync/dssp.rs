@@ -1,15 +1,15 @@
-//! Dynamic stale synchronous parallel (Zhao et al., ICDCS 2019, arXiv:1908.11848): SSP whose threshold moves between
-//! two bounds, chosen for the fastest worker whenever it would have to wait.
+//! Dynamic stale synchronous parallel (Zhao et al., ICDCS 2019, arXiv:1908.11848): SSP whose threshold moves
+//! between two bounds, chosen for the fastest worker whenever it would have to wait.
 //!
 //! Algorithm 1, on a push of p that makes its clock t: with extra iterations left, one is used up; else if
-//! t − min t ≤ s_L it goes on; else, if p is the fastest, the controller may grant r extra iterations; else p waits
-//! until t − min t ≤ s_L. Algorithm 2, the controller: of the r ≤ s_U − s_L next pushes of p and of the next pushes
-//! of the slowest worker, both extrapolated with their last intervals, it picks the pair closest in time and
-//! returns its r. Ties go to the smallest r.
+//! t − min t ≤ s_L it goes on; else, if p is the fastest, the controller may grant r extra iterations; else p
+//! waits until t − min t ≤ s_L. Algorithm 2, the controller: of the r ≤ s_U − s_L next pushes of p and of the
+//! next pushes of the slowest worker, both extrapolated with their last intervals, it picks the pair closest
+//! in time and returns its r. Ties go to the smallest r.
 //!
-//! As printed, the lead is not bounded by s_U: a worker whose extra iterations are used up is granted new ones. The
-//! strict reading (default) caps r so that the lead at a push is at most s_U + 1, and counts the granted iteration;
-//! the literal one reproduces the paper's Table I.
+//! As printed, the lead is not bounded by s_U: a worker whose extra iterations are used up is granted new
+//! ones. The strict reading (default) caps r so that the lead at a push is at most s_U + 1, and counts the
+//! granted iteration; the literal one reproduces the paper's Table I.
 
 use serde::{Deserialize, Serialize};
 
@@ -93,8 +93,8 @@ impl Dssp {
     }
 }
 
-/// The r in `0..=most` whose point `own.0 + r * own.1` comes closest to one of the points `other.0 + k * other.1`
-/// for k in `0..=range`; the smallest such r.
+/// The r in `0..=most` whose point `own.0 + r * own.1` comes closest to one of the points `other.0 + k *
+/// other.1` for k in `0..=range`; the smallest such r.
 fn closest(own: (u64, u64), other: (u64, u64), most: u64, range: u64) -> u64 {
     let point = |(first, interval): (u64, u64), i: u64| first.saturating_add(interval.saturating_mul(i));
     let gap = |r: u64| {

@@ -1,12 +1,12 @@
 //! ElasticBSP (Zhao et al., ICDM 2019, arXiv:2001.01347): watch until every worker has pushed twice, predict
 //! `lookahead` further iterations of each, and meet where ZipLine finds the narrowest window.
 //!
-//! Point i of a worker is predicted at e_i = last push + i · interval. The paper's interval is the last one; any
-//! [predictor](crate::predict) may give it. Readings adopted: the first predicted point is the next iteration
-//! (i = 1..R; `first=0` takes i = 0..R−1), R counts from the end of monitoring, the barrier is a count of iterations
-//! per worker, and updates are applied as they arrive (`update=barrier` averages them instead).
-//! The lead of one worker over another inside a superstep is bounded by R plus its monitoring iterations, or by
-//! `max-lead` where that is set.
+//! Point i of a worker is predicted at e_i = last push + i · interval. The paper's interval is the last one;
+//! any [predictor](crate::predict) may give it. Readings adopted: the first predicted point is the next
+//! iteration (i = 1..R; `first=0` takes i = 0..R−1), R counts from the end of monitoring, the barrier is a
+//! count of iterations per worker, and updates are applied as they arrive (`update=barrier` averages them
+//! instead). The lead of one worker over another inside a superstep is bounded by R plus its monitoring
+//! iterations, or by `max-lead` where that is set.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,8 @@ impl ElasticBsp {
         Self { options }
     }
 
-    /// Predicted ends of one worker's next iterations. Those granted already cannot be taken back, so the first
-    /// point is the last granted one; a point that should have come already is expected now.
+    /// Predicted ends of one worker's next iterations. Those granted already cannot be taken back, so the
+    /// first point is the last granted one; a point that should have come already is expected now.
     fn row(&self, now_us: u64, seen: &WorkerProgress, most_in_superstep: u64) -> PlanRow {
         // A worker that may not go further and has nothing in hand ends where it is.
         let stays = seen.in_superstep >= most_in_superstep && seen.granted == seen.finished;
@@ -84,7 +84,8 @@ impl SyncPolicy for ElasticBsp {
     }
 
     fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {
-        // Watching would end with the slowest worker's second push; whoever is faster has pushed more often by then.
+        // Watching would end with the slowest worker's second push; whoever is faster has pushed more often
+        // by then.
         let slowest_us = workers.iter().map(|s| s.interval_us).max().unwrap_or(0);
         let watched_us = slowest_us.saturating_mul(MONITORED_PUSHES);
         let row = |s: &WorkerProgress| {
@@ -138,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_twice_slower_worker_meets_the_fast_one_without_waiting() {
-        // fast: |300 400 500 600     slow: |600 800: the slow one's third iteration ends with the fast one's sixth.
+        // fast: |300 400 500 600     slow: |600 800: the slow one's third iteration ends with the fast one's
+        // sixth.
         let rows = elastic(15).rows(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]);
         let plan = plan(&rows, SearchOptions::default()).unwrap();
         assert_eq!(plan.last, [(Incarnation(1), 6), (Incarnation(2), 3)].into());

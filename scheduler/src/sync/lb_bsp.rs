@@ -1,13 +1,15 @@
-//! LB-BSP (Chen et al., SoCC 2020, arXiv:1806.02508): BSP whose batch sizes follow the workers' predicted speeds, so
-//! that all finish together. The sum of the batches stays what it would be without; gradients are weighted by
-//! samples, so every sample counts alike.
+//! LB-BSP (Chen et al., SoCC 2020, arXiv:1806.02508): BSP whose batch sizes follow the workers' predicted
+//! speeds, so that all finish together. The sum of the batches stays what it would be without; gradients are
+//! weighted by samples, so every sample counts alike.
 //!
-//! Minimize maxᵢ tᵢ(xᵢ) subject to Σ xᵢ = X. On a CPU tᵢ(x) = fᵢ + x / vᵢ (rule `proportional`; fᵢ is ours, the paper has none); on a GPU it is flat, then
-//! linear, fitted to the batches seen (rule `curve`); without any model a step of batch moves from the straggler to
-//! the leader (rule `step`). Sizes change between rounds only, and are whole: see [`crate::balance`].
+//! Minimize maxᵢ tᵢ(xᵢ) subject to Σ xᵢ = X. On a CPU tᵢ(x) = fᵢ + x / vᵢ (rule `proportional`; fᵢ is ours,
+//! the paper has none); on a GPU it is flat, then linear, fitted to the batches seen (rule `curve`); without
+//! any model a step of batch moves from the straggler to the leader (rule `step`). Sizes change between
+//! rounds only, and are whole: see [`crate::balance`].
 //!
-//! *Elastic and load-balanced* joins both ideas: batch sizes even out what lasts, ElasticBSP's barriers absorb the
-//! rest. There a push is a step by itself, and its gradient is scaled by the worker's share of the average batch.
+//! *Elastic and load-balanced* joins both ideas: batch sizes even out what lasts, ElasticBSP's barriers
+//! absorb the rest. There a push is a step by itself, and its gradient is scaled by the worker's share of the
+//! average batch.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
-//! Local rounds: every worker takes `steps` optimizer steps on its own copy, then the copies are merged. Transfers
-//! and barriers become `steps` times rarer, which is what slow links need.
+//! Local rounds: every worker takes `steps` optimizer steps on its own copy, then the copies are merged.
+//! Transfers and barriers become `steps` times rarer, which is what slow links need.
 //!
 //! *Local SGD* (Stich, ICLR 2019, arXiv:1805.09767) merges by averaging the parameters: w ← w − Σ aᵢ Δᵢ with
-//! Δᵢ = w − wᵢ and aᵢ the worker's share of the samples. *DiLoCo* (Douillard et al. 2023, arXiv:2311.08105) takes the
-//! mean of the Δᵢ as the gradient of an outer optimizer, by default Nesterov with momentum 0.9 and learning rate 0.7.
+//! Δᵢ = w − wᵢ and aᵢ the worker's share of the samples. *DiLoCo* (Douillard et al. 2023, arXiv:2311.08105)
+//! takes the mean of the Δᵢ as the gradient of an outer optimizer, by default Nesterov with momentum 0.9 and
+//! learning rate 0.7.
 
 use serde::{Deserialize, Serialize};
 

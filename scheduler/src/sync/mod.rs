@@ -1,9 +1,9 @@
 //! When workers meet and how much work each gets: one trait, and the policies that implement it.
 //!
-//! A superstep is the span between two barriers. When one opens, the policy says how it will end ([`EndRule`]), what
-//! becomes of the gradients ([`Aggregation`]) and how many samples each worker takes. Inside it, the policy's [`Gate`] says
-//! how far each worker may go. A monitored superstep is planned once every worker's speed has been seen: the plan
-//! names each worker's last iteration.
+//! A superstep is the span between two barriers. When one opens, the policy says how it will end
+//! ([`EndRule`]), what becomes of the gradients ([`Aggregation`]) and how many samples each worker takes.
+//! Inside it, the policy's [`Gate`] says how far each worker may go. A monitored superstep is planned once
+//! every worker's speed has been seen: the plan names each worker's last iteration.
 
 mod aggregation;
 mod asp;
@@ -144,7 +144,8 @@ pub struct Context<'a> {
     pub batch: u32,
     /// The workers that take part, in the order of their incarnations.
     pub workers: &'a [SpeedEstimate],
-    /// Whether workers may take steps on their own: they cannot where they have but some rows of the parameters.
+    /// Whether workers may take steps on their own: they cannot where they have but some rows of the
+    /// parameters.
     pub local_rounds: bool,
 }
 
@@ -161,9 +162,11 @@ pub struct SpeedEstimate {
     pub jitter: Option<f64>,
     /// Share of its time that went into moving parameters and gradients.
     pub communication: Option<f64>,
-    /// Predicted time as a function of the batch, in proportion to it but for what is the same for any batch, as far as that is known.
+    /// Predicted time as a function of the batch, in proportion to it but for what is the same for any
+    /// batch, as far as that is known.
     pub proportional: Option<Cost>,
-    /// Predicted time as a function of the batch, fitted to all batches seen; where nothing is fitted, the proportional one.
+    /// Predicted time as a function of the batch, fitted to all batches seen; where nothing is fitted, the
+    /// proportional one.
     pub fitted: Option<Cost>,
     /// Most samples that fit into its memory.
     pub max_batch: Option<u32>,
@@ -191,13 +194,13 @@ pub struct WorkerProgress {
 pub struct Gate {
     /// Highest clock it may reach as things stand; `None`: no limit.
     pub until: Option<u64>,
-    /// The wait can be left to the parameter server: iteration k may be granted before its turn if its pull waits
-    /// until every clock is k − 1 − this.
+    /// The wait can be left to the parameter server: iteration k may be granted before its turn if its pull
+    /// waits until every clock is k − 1 − this.
     pub behind: Option<u64>,
 }
 
-/// Says when workers must meet and how much each does. One serialisable value per job, driven by one thread; the same
-/// calls give the same answers.
+/// Says when workers must meet and how much each does. One serialisable value per job, driven by one thread;
+/// the same calls give the same answers.
 pub trait SyncPolicy {
     /// A superstep opens.
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules;
@@ -217,14 +220,14 @@ pub trait SyncPolicy {
         Gate::default()
     }
 
-    /// Every worker of a monitored superstep has been seen, or has overrun its prediction; `seen` holds all of them.
-    /// What to plan from.
+    /// Every worker of a monitored superstep has been seen, or has overrun its prediction; `seen` holds all
+    /// of them. What to plan from.
     fn rows(&self, _now_us: u64, _seen: &[WorkerProgress]) -> Vec<PlanRow> {
         Vec::new()
     }
 
-    /// What to plan a monitored superstep from before it begins: at `begin_us` everybody sets out from its last
-    /// granted iteration. Only where [`PlanningBasis::Speeds`] suffices.
+    /// What to plan a monitored superstep from before it begins: at `begin_us` everybody sets out from its
+    /// last granted iteration. Only where [`PlanningBasis::Speeds`] suffices.
     fn rows_ahead(&self, _begin_us: u64, _workers: &[WorkerProgress]) -> Vec<PlanRow> {
         Vec::new()
     }
@@ -234,7 +237,8 @@ pub trait SyncPolicy {
         SearchOptions::default()
     }
 
-    /// A planned worker that takes this many times its predicted interval makes the superstep be planned again.
+    /// A planned worker that takes this many times its predicted interval makes the superstep be planned
+    /// again.
     fn overrun_factor(&self) -> Option<f64> {
         None
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{PlanRow, SyncPolicy, WorkerProgress, search::Row};
 use crate::ids::Incarnation;
 
-/// Rows to plan from anew: whoever is `late` (and for how long its iteration has run, µs) stops at what is granted to
-/// it; whoever has reached its `last` stays there; nobody goes beyond it.
+/// Rows to plan from anew: whoever is `late` (and for how long its iteration has run, µs) stops at what is
+/// granted to it; whoever has reached its `last` stays there; nobody goes beyond it.
 pub fn remaining_rows(
     policy: &dyn SyncPolicy,
     now_us: u64,

@@ -3,8 +3,8 @@
 //! With c the number of iterations a worker has finished, it may start iteration c + 1 only while
 //! c − min c ≤ s. At a push the lead over the slowest is therefore at most s + 1. Every push is an update.
 //!
-//! The wait happens at the parameter server, as part of the pull: iteration k is granted as soon as everybody has
-//! been granted iteration k − 1 − s, and its pull waits until everybody has pushed it.
+//! The wait happens at the parameter server, as part of the pull: iteration k is granted as soon as everybody
+//! has been granted iteration k − 1 − s, and its pull waits until everybody has pushed it.
 
 use serde::{Deserialize, Serialize};
 

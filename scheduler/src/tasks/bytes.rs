@@ -7,8 +7,8 @@ use serde::{
     de::{Error, Visitor},
 };
 
-/// Bytes that many may hold. In JSON printable ASCII stands for itself and every other byte as `\xNN`, so that a person
-/// whoever looks into Redis sees what is text.
+/// Bytes that many may hold. In JSON printable ASCII stands for itself and every other byte as `\xNN`, so
+/// that a person whoever looks into Redis sees what is text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(Arc<[u8]>);
 
@@ -38,8 +38,8 @@ impl Deref for Bytes {
     }
 }
 
-/// As text: one character per printable byte but `\`, four for each other. Printed as it is asked for, so that who needs the
-/// first characters alone stops there.
+/// As text: one character per printable byte but `\`, four for each other. Printed as it is asked for, so
+/// that who needs the first characters alone stops there.
 struct Escaped<'a>(&'a [u8]);
 
 impl fmt::Display for Escaped<'_> {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{PreparedTraining, Resources};
 use crate::ids::Name;
 
-/// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that were built
-/// from different definitions never meet.
+/// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that
+/// were built from different definitions never meet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FunctionId {
     /// Name under which programs register and call it.
@@ -70,8 +70,8 @@ impl Default for Needs {
     }
 }
 
-/// Pause before an attempt that follows a failed one: it doubles from `first_ms` up to `longest_ms`, and a share of up to
-/// one half of it is left to chance.
+/// Pause before an attempt that follows a failed one: it doubles from `first_ms` up to `longest_ms`, and a
+/// share of up to one half of it is left to chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Backoff {
     /// Longest pause after the first failure.

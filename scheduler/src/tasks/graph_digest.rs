@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 const BYTES: usize = 32;
 
-/// BLAKE3 of the classes and tasks of a whole graph, as its client has built it. Text is 64 hexadecimal digits.
+/// BLAKE3 of the classes and tasks of a whole graph, as its client has built it. Text is 64 hexadecimal
+/// digits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GraphDigest([u8; BYTES]);

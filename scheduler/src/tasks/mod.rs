@@ -1,9 +1,9 @@
-//! General tasks: calls of the functions that a user's workers have, and trainings, in one graph per job that may grow
-//! while it runs.
+//! General tasks: calls of the functions that a user's workers have, and trainings, in one graph per job that
+//! may grow while it runs.
 //!
-//! A task has a class, which says what is to be done and by which rules, arguments, which are values or what other tasks
-//! give, and tasks that must have ended before. These are the types that are sent and stored; the state machine on
-//! them is in `core::tasks`.
+//! A task has a class, which says what is to be done and by which rules, arguments, which are values or what
+//! other tasks give, and tasks that must have ended before. These are the types that are sent and stored; the
+//! state machine on them is in `core::tasks`.
 
 mod bytes;
 mod capacity;

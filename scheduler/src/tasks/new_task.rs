@@ -85,14 +85,16 @@ pub struct GraphSpec {
     pub classes: Vec<TaskClass>,
     /// Tasks of this part: the first of the graph.
     pub tasks: Vec<NewTask>,
-    /// Whether these are all: otherwise more parts follow, and it begins when it is told that they have come.
+    /// Whether these are all: otherwise more parts follow, and it begins when it is told that they have
+    /// come.
     pub complete: bool,
 }
 
 /// What there is of a graph that was submitted, now or earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphReceipt {
-    /// Names this job in the calls that bring the rest: another one than was sent if the graph was there already.
+    /// Names this job in the calls that bring the rest: another one than was sent if the graph was there
+    /// already.
     pub nonce: u32,
     /// Tasks that have come, those that tasks of the graph have added included.
     pub tasks: u32,

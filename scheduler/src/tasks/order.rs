@@ -12,12 +12,13 @@ use crate::ids::JobId;
 pub enum Order {
     /// It now holds these, and begins each once there are slots and what it waits for here has ended.
     Run(OrderGroup),
-    /// Nobody wants them any more: what has not begun is not begun, what has is told to stop, and nothing is said of it.
+    /// Nobody wants them any more: what has not begun is not begun, what has is told to stop, and nothing is
+    /// said of it.
     Recall(Attempts),
     /// Their job is to end: the same, but how each ended is reported.
     Stop(Attempts),
-    /// Another worker could begin them now: what has not begun is given back, see [`Outcome::NotBegun`](super::Outcome), and
-    /// what has goes on.
+    /// Another worker could begin them now: what has not begun is given back, see
+    /// [`Outcome::NotBegun`](super::Outcome), and what has goes on.
     GiveBack(Attempts),
 }
 
@@ -58,7 +59,8 @@ pub struct TaskOrder {
 pub enum OrderArg {
     /// A value.
     One(OneArg),
-    /// What several tasks give, as one argument. A list holds no lists: what reads a message would follow them as deep as they go.
+    /// What several tasks give, as one argument. A list holds no lists: what reads a message would follow
+    /// them as deep as they go.
     List(Vec<OneArg>),
     /// The outcome of one task: `Ok` of a value, or `Err` of a failure.
     Outcome(OneArg),
@@ -73,14 +75,15 @@ pub enum OneArg {
     Value(Value),
     /// What another task gives that this worker holds, too: it waits for it there.
     Held(TaskIndex),
-    /// What another task gave, which the worker asks the engine for: of small values of which an order would hold too many, and of one
-    /// that is made again. Without it the call is given back.
+    /// What another task gave, which the worker asks the engine for: of small values of which an order would
+    /// hold too many, and of one that is made again. Without it the call is given back.
     Kept(TaskIndex),
     /// Why a task gave nothing, among outcomes alone.
     Failure(TaskFailure),
 }
 
-/// Most bytes of arguments with which a worker is told of one task. Beyond it small values do not travel with the order.
+/// Most bytes of arguments with which a worker is told of one task. Beyond it small values do not travel with
+/// the order.
 pub const MAX_ORDER_BYTES: usize = 32 << 20;
 
 impl OrderArg {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One line of at most [`Preview::MAX_BYTES`], without control characters. Values may be secret: it is shown to whoever asks
-/// for it, and never logged, not even by `{:?}`.
+/// One line of at most [`Preview::MAX_BYTES`], without control characters. Values may be secret: it is shown
+/// to whoever asks for it, and never logged, not even by `{:?}`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String")]
 pub struct Preview(Box<str>);

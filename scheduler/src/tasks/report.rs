@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{NewTask, Preview, TaskClass, TaskIndex, Value};
 use crate::{fault_code::FaultCode, ids::JobId};
 
-/// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a repeated one changes
-/// nothing.
+/// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a
+/// repeated one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportGroup {
     /// Job that the tasks belong to.
@@ -83,7 +83,8 @@ pub struct Spawned {
 /// Values that a task takes and that are lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostValues {
-    /// Of the blobs that held them, see [`BlobValue`](super::BlobValue): at most [`MAX_LOST_VALUES`](super::MAX_LOST_VALUES).
+    /// Of the blobs that held them, see [`BlobValue`](super::BlobValue): at most
+    /// [`MAX_LOST_VALUES`](super::MAX_LOST_VALUES).
     pub digests: Vec<String>,
     /// How the attempt has failed where they cannot be made again.
     pub failure: Failure,

@@ -1,5 +1,5 @@
-//! Limited resources: memory and GPUs. A task takes some of it, a worker offers some, and what is taken of that is
-//! counted, not measured.
+//! Limited resources: memory and GPUs. A task takes some of it, a worker offers some, and what is taken of
+//! that is counted, not measured.
 
 use std::{fmt, str::FromStr};
 

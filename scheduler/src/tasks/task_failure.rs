@@ -9,8 +9,8 @@ use crate::fault_code::FaultCode;
 /// Why a task gave no value: no attempt was left to it, or it was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFailure {
-    /// Of the failure, stable, see docs/errors.md: its own, or that of the task for want of which it was skipped. `None`: nothing has
-    /// failed, it or a task that it needs had nothing to give.
+    /// Of the failure, stable, see docs/errors.md: its own, or that of the task for want of which it was
+    /// skipped. `None`: nothing has failed, it or a task that it needs had nothing to give.
     pub code: Option<FaultCode>,
     /// What went wrong, for people, without the code in front.
     pub reason: String,

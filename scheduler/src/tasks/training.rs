@@ -8,8 +8,8 @@ use crate::{
     spec::{InvalidJob, JobSpec, Node, NodeKind, PolicySpec, Split, ValidJob},
 };
 
-/// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is large is on the
-/// parameter server already.
+/// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is
+/// large is on the parameter server already.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreparedTraining {
     nodes: String,
@@ -166,8 +166,8 @@ impl TrainingChanges {
         self
     }
 
-    /// Another order of the samples. Those that were held out for validation stay so, as `mean` and `std` of the others do; so do the masks
-    /// of Dropout, which are in the training graph.
+    /// Another order of the samples. Those that were held out for validation stay so, as `mean` and `std` of
+    /// the others do; so do the masks of Dropout, which are in the training graph.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);

@@ -16,8 +16,9 @@ pub enum Value {
     Blob(BlobValue),
 }
 
-/// A value on the parameter server. The blob begins with [`BlobValue::SALT_BYTES`] bytes that belong to the task alone, so
-/// that no other blob has the same digest and it can be removed when its last consumer has ended.
+/// A value on the parameter server. The blob begins with [`BlobValue::SALT_BYTES`] bytes that belong to the
+/// task alone, so that no other blob has the same digest and it can be removed when its last consumer has
+/// ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlobValue {
     /// BLAKE3 of the blob, in hexadecimal digits.

@@ -39,19 +39,20 @@ pub struct TaskView {
     pub function: Name,
     /// Where it stands.
     pub state: TaskState,
-    /// Attempts so far, those included that were given back before they began, as a task is that waited on its worker for another
-    /// one which failed.
+    /// Attempts so far, those included that were given back before they began, as a task is that waited on
+    /// its worker for another one which failed.
     pub attempts: u16,
     /// Who has it, or had it last, by name and number.
     pub worker: Option<String>,
-    /// Since when its function runs, in milliseconds since the epoch of Unix: as its worker has told within the last seconds.
+    /// Since when its function runs, in milliseconds since the epoch of Unix: as its worker has told within
+    /// the last seconds.
     #[serde(default)]
     pub running_since_ms: Option<u64>,
     /// How far that function says it is, if it does.
     #[serde(default)]
     pub progress: Option<Progress>,
-    /// How long its newest attempt ran that has ended, waiting not counted; as `ended_ms` known of the ten thousand of a job that ended
-    /// last, by the engine that was told so.
+    /// How long its newest attempt ran that has ended, waiting not counted; as `ended_ms` known of the ten
+    /// thousand of a job that ended last, by the engine that was told so.
     #[serde(default)]
     pub run_us: Option<u64>,
     /// When that ended, in milliseconds since the epoch of Unix.
@@ -65,7 +66,8 @@ pub struct TaskView {
     pub value: Option<Preview>,
     /// Size of what it gave, as it travels, if that is kept.
     pub value_bytes: Option<u64>,
-    /// Code of the failure that the reason tells of: its own, that of a task for want of which it was skipped, or that of its job.
+    /// Code of the failure that the reason tells of: its own, that of a task for want of which it was
+    /// skipped, or that of its job.
     #[serde(default)]
     pub code: Option<FaultCode>,
     /// Why it is in that state, in a sentence without a full stop.

@@ -24,7 +24,8 @@ fn attach(world: &mut World, change: impl Fn(&mut ShardProgress)) -> Vec<Effect>
     effects
 }
 
-/// Orders for every shard to open the job, as generation, checkpoint, and the highest number that one may have.
+/// Orders for every shard to open the job, as generation, checkpoint, and the highest number that one may
+/// have.
 fn opened(effects: &[Effect]) -> Vec<(u32, Option<u64>, Option<u64>)> {
     let order = |effect: &Effect| match effect {
         Effect::OpenShards { run, checkpoint, known_through, .. } => {

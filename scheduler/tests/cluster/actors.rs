@@ -185,7 +185,8 @@ impl Worker {
         Vec::new()
     }
 
-    /// The front iteration is computed; unless it is inside a local round, everything so far is pushed as well.
+    /// The front iteration is computed; unless it is inside a local round, everything so far is pushed as
+    /// well.
     fn iterated(&mut self, pushed: bool) -> Vec<Input> {
         let Some(front) = self.queue.pop_front() else { return Vec::new() };
         let Work::Iterate { range, .. } = front.work else { return Vec::new() };

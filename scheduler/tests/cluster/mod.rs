@@ -24,7 +24,8 @@ use syncline_scheduler::{
 
 use crate::calls::CallWorker;
 
-/// The engine's clock goes on where nothing else does: what waits for a time, or is looked at now and then, moves.
+/// The engine's clock goes on where nothing else does: what waits for a time, or is looked at now and then,
+/// moves.
 const TICKS_WITHOUT_A_STEP: u32 = 100;
 /// As far back as a store may go: about so many times twenty inputs.
 const MOMENTS_BEFORE: usize = 5;
@@ -36,7 +37,8 @@ pub struct Cluster {
     core: Core,
     /// What was committed of each job.
     stores: BTreeMap<JobId, Store>,
-    /// The same at some moments before, the newest last: what the store may have lost came after one of them.
+    /// The same at some moments before, the newest last: what the store may have lost came after one of
+    /// them.
     before: VecDeque<BTreeMap<JobId, Store>>,
     has_lost: bool,
     workers: BTreeMap<Incarnation, Worker>,
@@ -241,7 +243,8 @@ impl Cluster {
         self.inputs.push(Input::ShardHolds { shard, asked_us, held });
     }
 
-    /// The engine dies, and the store goes back to what it had a while ago, as far as it had the job and it was not over since.
+    /// The engine dies, and the store goes back to what it had a while ago, as far as it had the job and it
+    /// was not over since.
     fn lose_commits(&mut self) {
         let at = self.random(self.before.len());
         let Some(before) = self.before.get(at).filter(|_| !self.is_over()) else { return };
@@ -410,8 +413,8 @@ impl Cluster {
         self.random = random;
     }
 
-    /// What every policy promises about an iteration that starts: it is within the worker's quota, and no further
-    /// ahead of any other worker than allowed.
+    /// What every policy promises about an iteration that starts: it is within the worker's quota, and no
+    /// further ahead of any other worker than allowed.
     fn check_start(&mut self, worker: Incarnation) {
         let Some(job) = self.workers[&worker].job() else { return };
         let shards = &self.servers[job].shards;
@@ -524,7 +527,8 @@ impl Cluster {
         }
     }
 
-    /// Done and torn iterations cover every sample of every epoch once, and agree with the counters and the shards.
+    /// Done and torn iterations cover every sample of every epoch once, and agree with the counters and the
+    /// shards.
     pub fn check_everything_counted_once(&self) {
         assert_eq!(self.summary("state"), "done");
         settings::jobs(&self.settings).iter().for_each(|job| self.check_counted_once(job));

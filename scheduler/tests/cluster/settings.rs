@@ -34,7 +34,8 @@ pub struct Settings {
     pub pauses: u32,
     /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
     pub crashes: u32,
-    /// How often the engine dies and the store has lost the last that it had acknowledged. The job then keeps checkpoints.
+    /// How often the engine dies and the store has lost the last that it had acknowledged. The job then
+    /// keeps checkpoints.
     pub losses: u32,
     /// Whether it is evaluated after each epoch.
     pub evaluations: bool,
@@ -45,9 +46,9 @@ pub struct Settings {
     /// Whether these are on samples of their own.
     pub validates: bool,
     pub ahead: Option<u32>,
-    /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before. In
-    /// front of each training is a call that fails a few times, behind each one that adds others, and behind these the last
-    /// one, which takes what they give.
+    /// Instead of the job itself a graph is submitted that trains it so often, every second time after the
+    /// time before. In front of each training is a call that fails a few times, behind each one that
+    /// adds others, and behind these the last one, which takes what they give.
     pub trainings: u32,
 }
 

@@ -1,8 +1,9 @@
 //! How long it takes to derive a training graph, by depth: `cargo bench -p syncline-autodiff --bench derive`.
 //!
-//! Chains of Gemm and Relu, two parameters a layer. Time in ONNX Runtime is left out: its answers are remembered from a first
-//! derivation. So twice the layers should take twice the time. That first one takes minutes for the long chains, whose loads
-//! in ONNX Runtime take a time that grows with the square of the nodes.
+//! Chains of Gemm and Relu, two parameters a layer. Time in ONNX Runtime is left out: its answers are
+//! remembered from a first derivation. So twice the layers should take twice the time. That first one takes
+//! minutes for the long chains, whose loads in ONNX Runtime take a time that grows with the square of the
+//! nodes.
 
 use std::cell::{LazyCell, RefCell};
 use std::collections::HashMap;

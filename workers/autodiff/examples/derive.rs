@@ -1,4 +1,5 @@
-//! Derives the training graph of an ONNX model: `cargo run -p syncline-autodiff --example derive -- MODEL.onnx OUT.onnx`.
+//! Derives the training graph of an ONNX model: `cargo run -p syncline-autodiff --example derive --
+//! MODEL.onnx OUT.onnx`.
 //!
 //! Without arguments it takes a small perceptron and writes nothing.
 

@@ -11,11 +11,12 @@ use crate::error::AutodiffError;
 use crate::forward::stops_gradient;
 use crate::vjp::{self, NodeGrad};
 
-/// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the cotangent reaches.
+/// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the cotangent
+/// reaches.
 ///
-/// `nodes` are in topological order. `cotangent` is a value with its gradient. Only values that depend on a wanted value
-/// through float tensors get gradients at all, so that an operator without a rule does no harm elsewhere. `rounded`: whether
-/// the graph is to be lowered to 16 bits.
+/// `nodes` are in topological order. `cotangent` is a value with its gradient. Only values that depend on a
+/// wanted value through float tensors get gradients at all, so that an operator without a rule does no harm
+/// elsewhere. `rounded`: whether the graph is to be lowered to 16 bits.
 pub(super) fn backward(
     emitter: &mut Emitter,
     nodes: &[NodeProto],

@@ -6,8 +6,9 @@ use crate::emitter::Emitter;
 
 /// Sums `grad`, which has shape `from`, down to the shape `to` of `value`.
 ///
-/// Axes that are certainly equal are left alone, axes that were certainly repeated are summed, all in one `ReduceSum`.
-/// Where only the run can tell (a symbol against another symbol), the axes are found by the graph itself.
+/// Axes that are certainly equal are left alone, axes that were certainly repeated are summed, all in one
+/// `ReduceSum`. Where only the run can tell (a symbol against another symbol), the axes are found by the
+/// graph itself.
 pub(super) fn unbroadcast(
     emitter: &mut Emitter,
     grad: &str,
@@ -84,7 +85,8 @@ fn sum_where_one(emitter: &mut Emitter, value: &str, like: &str, rank: usize) ->
     let axes = emitter.op("Squeeze", &[&table, &zero], &[]);
     let attributes = [attr_int("keepdims", 1), attr_int("noop_with_empty_axes", 1)];
     let total = emitter.op("ReduceSum", &[value, &axes], &attributes);
-    // Shape inference loses the rank where it does not know the axes, and some operators do not load without one.
+    // Shape inference loses the rank where it does not know the axes, and some operators do not load without
+    // one.
     let same = emitter.ints(&vec![0; rank]);
     emitter.op("Reshape", &[&total, &same], &[])
 }

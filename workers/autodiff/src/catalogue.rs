@@ -30,7 +30,8 @@ pub fn support(op: &str) -> Support {
     }
 }
 
-/// Operators that are turned into others: sequences that are split and read back become a Split, losses their formula.
+/// Operators that are turned into others: sequences that are split and read back become a Split, losses their
+/// formula.
 pub const REWRITTEN: &[&str] =
     &["NegativeLogLikelihoodLoss", "SequenceAt", "SoftmaxCrossEntropyLoss", "SplitToSequence"];
 

@@ -59,8 +59,9 @@ impl Equation {
 
 /// The axes of each term in the order in which the letters first occur.
 ///
-/// ONNX Runtime turns an operand that has them in another order itself, which costs the same as its `Transpose`, but divides by
-/// zero where a selection left no elements, and ends the process (seen in 1.31.1).
+/// ONNX Runtime turns an operand that has them in another order itself, which costs the same as its
+/// `Transpose`, but divides by zero where a selection left no elements, and ends the process (seen in
+/// 1.31.1).
 pub(crate) fn axes_in_order(terms: &[&[char]]) -> Vec<Vec<usize>> {
     let letters = first_occurrences(terms);
     let ordered = terms.iter().map(|term| {

@@ -107,7 +107,8 @@ pub enum AutodiffError {
     /// An option names a parameter that does not exist.
     #[error("[E317] model has no float32 weight {named}")]
     NoSuchParameter {
-        /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model, with the names that could be meant.
+        /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model, with the names
+        /// that could be meant.
         named: String,
     },
     /// `eval_mode` names what evaluates as it trains.

@@ -1,6 +1,7 @@
 //! What a graph costs, from its shapes alone.
 //!
-//! In: a graph with its nodes in the order in which they run, and the type of every value. Out: operations and bytes.
+//! In: a graph with its nodes in the order in which they run, and the type of every value. Out: operations
+//! and bytes.
 
 use std::collections::HashMap;
 
@@ -11,15 +12,15 @@ use syncline_onnx::{Types, captured};
 /// Cost of one run of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Floating-point operations: two for each multiply-add of a product or a convolution, one for each element that
-    /// another operator makes.
+    /// Floating-point operations: two for each multiply-add of a product or a convolution, one for each
+    /// element that another operator makes.
     pub flops: u64,
     /// Largest sum of the bytes of all values that are alive at once, inputs and constants not counted.
     pub peak_bytes: u64,
 }
 
-/// Walks the nodes in their order. Values without a fixed shape count nothing, nor do those that share the memory of
-/// another.
+/// Walks the nodes in their order. Values without a fixed shape count nothing, nor do those that share the
+/// memory of another.
 pub fn estimate(graph: &GraphProto, types: &Types) -> Estimate {
     let owners = owners(graph);
     let owner = |name| owners.get(name).copied().unwrap_or(name);

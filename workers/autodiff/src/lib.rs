@@ -1,18 +1,19 @@
 //! Reverse-mode differentiation of ONNX models, ONNX in and ONNX out.
 //!
-//! [`derive()`] takes a forward model and a loss and returns a *training graph*: standard ONNX operators that compute
-//! the loss, its gradient for every parameter, and metrics, so that an ordinary ONNX Runtime trains the model. The
-//! steps, one file each:
+//! [`derive()`] takes a forward model and a loss and returns a *training graph*: standard ONNX operators that
+//! compute the loss, its gradient for every parameter, and metrics, so that an ordinary ONNX Runtime trains
+//! the model. The steps, one file each:
 //!
 //! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
 //! 2. `loss/` — the loss and its gradient for the model's output, one file per family.
-//! 3. `backward` — from the loss back to the parameters: each node's rule (its vector-Jacobian product, VJP) turns
-//!    gradients of its outputs into gradients of its inputs. A value that is read twice gets the sum.
-//! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
+//! 3. `backward` — from the loss back to the parameters: each node's rule (its vector-Jacobian product, VJP)
+//!    turns gradients of its outputs into gradients of its inputs. A value that is read twice gets the sum.
+//! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are
+//!    dropped.
 //!
-//! The rules live in `vjp/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an
-//! operator: write the rule, add the line, add a case to one of `tests/vjp*.rs`, which check it against finite
-//! differences. [`accept_ready`] takes a training graph that somebody else has made.
+//! The rules live in `vjp/`, an operator or a family of like ones per file, listed in one table. To teach
+//! Syncline an operator: write the rule, add the line, add a case to one of `tests/vjp*.rs`, which check it
+//! against finite differences. [`accept_ready`] takes a training graph that somebody else has made.
 //!
 //! # Names in a training graph
 //!
@@ -95,8 +96,8 @@ pub const LOSS_SCALE: &str = "loss_scale";
 pub const CORRECT: &str = "correct";
 /// Output: number of predictions among which `correct` counts the right ones.
 pub const PREDICTIONS: &str = "predictions";
-/// Output of an evaluation graph, int64: of each label the class with the highest score, or 1 where the score of a label is above that
-/// of its absence.
+/// Output of an evaluation graph, int64: of each label the class with the highest score, or 1 where the score
+/// of a label is above that of its absence.
 pub const PREDICTED: &str = "label.predicted";
 /// Output: exp of the mean negative log-likelihood; infinite from a mean of 88.7 on, as float32 has it.
 pub const PERPLEXITY: &str = "perplexity";

@@ -7,14 +7,16 @@ use std::fmt::Write as _;
 const MOST_SHOWN: usize = 5;
 const MOST_NEAR: usize = 3;
 
-/// The names in a list: one a line, or as Python prints a list of them. Blank lines and a byte order mark do not count.
+/// The names in a list: one a line, or as Python prints a list of them. Blank lines and a byte order mark do
+/// not count.
 pub fn names_of(text: &str) -> Vec<String> {
     let outside = |c: char| c.is_whitespace() || "[]()'\"\u{feff}".contains(c);
     let names = text.split(['\n', ',']).map(|name| name.trim_matches(outside));
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Names that are not among the known ones, each with those that are near it, in a sentence; `None` if there are none.
+/// Names that are not among the known ones, each with those that are near it, in a sentence; `None` if there
+/// are none.
 pub(super) fn unknown(wanted: &[String], known: &[&str]) -> Option<String> {
     let set: HashSet<&str> = known.iter().copied().collect();
     let missing: Vec<&String> = wanted.iter().filter(|name| !set.contains(name.as_str())).collect();
@@ -46,8 +48,8 @@ pub(super) fn unknown_pattern<'a>(pattern: &str, known: impl IntoIterator<Item =
     format!("`{pattern}` (it has {first}{more})")
 }
 
-/// The known names that could be meant, best first: those that end alike (wrappers put words in front), then those that
-/// differ in a few letters.
+/// The known names that could be meant, best first: those that end alike (wrappers put words in front), then
+/// those that differ in a few letters.
 pub(super) fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     let ends_alike = |other: &str| {
         let (long, short) = if name.len() > other.len() { (name, other) } else { (other, name) };

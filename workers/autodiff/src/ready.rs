@@ -16,10 +16,11 @@ use crate::{
 
 /// Accepts a ready-made training graph.
 ///
-/// Every float32 input `p` that has an output `p.grad` is a parameter, one that has an output `p.new` a running
-/// statistic; their first values are those of the same names in `weights`, a safetensors file, or the initialisers of the
-/// same names, and every one needs some. Outputs `loss` and `loss_weight` are required, an input `label` and an output
-/// `correct` are not. The graph evaluates as it is, so that `eval_onnx` equals `train_onnx`.
+/// Every float32 input `p` that has an output `p.grad` is a parameter, one that has an output `p.new` a
+/// running statistic; their first values are those of the same names in `weights`, a safetensors file, or the
+/// initialisers of the same names, and every one needs some. Outputs `loss` and `loss_weight` are required,
+/// an input `label` and an output `correct` are not. The graph evaluates as it is, so that `eval_onnx` equals
+/// `train_onnx`.
 pub fn accept_ready(
     compiler: &dyn Compiler,
     bytes: &[u8],
@@ -77,8 +78,8 @@ impl Roles {
         Self { outputs: listed.iter().cloned().collect(), listed }
     }
 
-    /// What follows the name of an input in that of its result: of its gradient if it is a parameter, of its next value if it
-    /// is a running statistic.
+    /// What follows the name of an input in that of its result: of its gradient if it is a parameter, of its
+    /// next value if it is a running statistic.
     fn suffix(&self, input: &str) -> Option<&'static str> {
         let suffixes = [GRAD_SUFFIX, NEXT_SUFFIX];
         suffixes.into_iter().find(|suffix| self.outputs.contains(&format!("{input}{suffix}")))
@@ -111,8 +112,8 @@ impl Roles {
     }
 }
 
-/// Takes the default values of parameters and statistics out of the graph: a default would make the input optional, which a
-/// parameter never is.
+/// Takes the default values of parameters and statistics out of the graph: a default would make the input
+/// optional, which a parameter never is.
 fn take_defaults(
     graph: &mut GraphProto,
     roles: &Roles,

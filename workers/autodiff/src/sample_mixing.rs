@@ -1,13 +1,14 @@
-//! Whether a model compares the samples of a batch with each other, as contrastive losses with negatives of the batch do. Its loss is
-//! then no mean over samples: that of a batch is another one than the mean of those of its pieces.
+//! Whether a model compares the samples of a batch with each other, as contrastive losses with negatives of
+//! the batch do. Its loss is then no mean over samples: that of a batch is another one than the mean of those
+//! of its pieces.
 
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, Types};
 
 use crate::axis::from_front;
 
-/// The first value that has the samples along two axes, or a Softmax along them. `None` where no such value is found: sizes that are
-/// not known, or a batch that is rearranged, do not show.
+/// The first value that has the samples along two axes, or a Softmax along them. `None` where no such value
+/// is found: sizes that are not known, or a batch that is rearranged, do not show.
 pub(crate) fn mixed_samples(graph: &GraphProto, types: &Types, first_input: Option<&str>) -> Option<String> {
     let dims = |value: &str| types.get(value).map(|ty| ty.dims.as_slice());
     let Dim::Symbol(batch) = dims(first_input?)?.first()? else { return None };

@@ -1,8 +1,8 @@
 //! How large every value of a graph is, once its open axes have a size.
 //!
-//! In: a model and the size that each open axis of its inputs is taken to have. Out: types without open axes, as far as
-//! ONNX Runtime can tell: it first folds what computes shapes, which alone leaves many shapes open. Costs two session
-//! loads.
+//! In: a model and the size that each open axis of its inputs is taken to have. Out: types without open axes,
+//! as far as ONNX Runtime can tell: it first folds what computes shapes, which alone leaves many shapes open.
+//! Costs two session loads.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,8 @@ pub fn sizes(compiler: &dyn Compiler, model: &ModelProto, axis: usize) -> Result
     graph.value_info.clear();
     let mut types = infer_types(compiler, &model.to_bytes())?;
     let graph = model.graph.get_or_insert_default();
-    // What is an output is not folded away: integers and truth values, which compute shapes and axes, must not be.
+    // What is an output is not folded away: integers and truth values, which compute shapes and axes, must
+    // not be.
     let is_data = |name: &String| !name.is_empty() && types.get(name).is_none_or(|ty| ty.element.is_float());
     let declared: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
     let made = graph.node.iter().flat_map(|node| &node.output);

@@ -16,8 +16,8 @@ pub struct TrainedNames<'a> {
 }
 
 impl<'a> TrainedNames<'a> {
-    /// `model`: what the training graph was made from. It may know a parameter by another name as well: PyTorch has several for
-    /// tied ones, of which one is in the file.
+    /// `model`: what the training graph was made from. It may know a parameter by another name as well:
+    /// PyTorch has several for tied ones, of which one is in the file.
     pub fn new(model: &ModelProto, trained: Vec<&'a str>) -> Self {
         let tied = TiedNames::of(model);
         let all =

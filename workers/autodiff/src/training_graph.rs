@@ -49,12 +49,14 @@ pub struct TrainingGraph {
     pub params: Vec<Param>,
     /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
     pub state: Vec<Param>,
-    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
-    /// it. A ready-made graph does not say.
+    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or
+    /// Sigmoid makes it. A ready-made graph does not say.
     pub loss_at: Option<String>,
-    /// The Sigmoid that makes these, where softmax cross-entropy takes what it gives for scores, as PyTorch does.
+    /// The Sigmoid that makes these, where softmax cross-entropy takes what it gives for scores, as PyTorch
+    /// does.
     pub scores_by_sigmoid: Option<String>,
-    /// The first value that is found to compare the samples of a batch with each other. A ready-made graph does not say.
+    /// The first value that is found to compare the samples of a batch with each other. A ready-made graph
+    /// does not say.
     pub mixed_samples: Option<String>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
@@ -72,8 +74,8 @@ pub struct TrainingGraph {
     pub saving: Option<Saving>,
     /// The tables that may be given with the rows of a batch alone.
     pub row_tables: RowTables,
-    /// Parameters that no gradient reaches: the loss does not depend on them through operators with a gradient. A ready-made
-    /// graph does not say.
+    /// Parameters that no gradient reaches: the loss does not depend on them through operators with a
+    /// gradient. A ready-made graph does not say.
     pub unreached: Vec<String>,
     /// Number of classes, where the label is one of several.
     pub classes: Option<usize>,
@@ -97,8 +99,8 @@ impl TrainingGraph {
         ))
     }
 
-    /// The training graph as a file that stands for itself: the first values of parameters and running statistics are the
-    /// defaults of their inputs.
+    /// The training graph as a file that stands for itself: the first values of parameters and running
+    /// statistics are the defaults of their inputs.
     pub fn with_first_values(&self) -> Result<Vec<u8>, OnnxError> {
         let mut model = syncline_onnx::parse(&self.train_onnx)?;
         let held = self.params.iter().chain(&self.state);

@@ -1,4 +1,5 @@
-//! What a file does not say about a model, in sentences for people: who trains it should know before it is trained.
+//! What a file does not say about a model, in sentences for people: who trains it should know before it is
+//! trained.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,8 +19,9 @@ const MOST_NAMED: usize = 8;
 /// Most weights that are named one by one where several are one.
 const MOST_SHARED: usize = 2;
 
-/// Says what is doubtful about the selection of parameters and about the form of an exported model, and the lines that
-/// settle it. Nothing where nothing is doubtful. `model` is what [`parse_forward`](super::parse_forward) reads.
+/// Says what is doubtful about the selection of parameters and about the form of an exported model, and the
+/// lines that settle it. Nothing where nothing is doubtful. `model` is what
+/// [`parse_forward`](super::parse_forward) reads.
 pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<String>, AutodiffError> {
     let mut said = Vec::new();
     let exported = Exported::of(model);

@@ -5,8 +5,8 @@ use syncline_onnx::{Dim, ElementType, GraphBuilder, attr_int, proto::TensorProto
 
 use crate::onnxruntime;
 
-/// Tables of five and three rows that `choose` reads by the ids, each sample of this shape; the scores of two classes are the
-/// sums over what it chooses.
+/// Tables of five and three rows that `choose` reads by the ids, each sample of this shape; the scores of two
+/// classes are the sums over what it chooses.
 fn rows_of(
     sample: &[Dim],
     choose: impl Fn(&mut GraphBuilder, [&str; 2], &str) -> Vec<String>,

@@ -1,4 +1,5 @@
-//! Gradients of what a model computes of the samples it has selected, where it has selected none: nothing, and no error.
+//! Gradients of what a model computes of the samples it has selected, where it has selected none: nothing,
+//! and no error.
 
 use syncline_autodiff::{DeriveOptions, Loss, derive};
 use syncline_onnx::proto::TensorProto;

@@ -1,4 +1,5 @@
-//! A part of a model evaluates while the rest trains: five steps of it against PyTorch's `model.train(); model.body.eval()`.
+//! A part of a model evaluates while the rest trains: five steps of it against PyTorch's `model.train();
+//! model.body.eval()`.
 //!
 //! `tests/eval_parts/make_eval_parts.py` wrote the files and says what is in them.
 

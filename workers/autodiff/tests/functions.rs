@@ -1,5 +1,5 @@
-//! What trains in another way than it evaluates, inside of functions and branches of the model: in a function it trains as
-//! it would outside, and where that cannot be, it is refused by name.
+//! What trains in another way than it evaluates, inside of functions and branches of the model: in a function
+//! it trains as it would outside, and where that cannot be, it is refused by name.
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, EvalMode, Loss, TrainingGraph, derive};
 use syncline_onnx::proto::{

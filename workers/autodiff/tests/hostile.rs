@@ -1,7 +1,7 @@
 //! Hostile models: whatever a file holds, a training graph or an error comes back.
 //!
-//! The fuzz targets in `fuzz/` do the same for as long as one likes; here every seed is damaged a few times in each run
-//! of the suite, and what they have found stays as a case of its own.
+//! The fuzz targets in `fuzz/` do the same for as long as one likes; here every seed is damaged a few times
+//! in each run of the suite, and what they have found stays as a case of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

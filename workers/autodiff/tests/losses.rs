@@ -1,4 +1,5 @@
-//! Every loss with every option against a plain reference in float64, and its gradient against central differences.
+//! Every loss with every option against a plain reference in float64, and its gradient against central
+//! differences.
 //!
 //! The model is `y = p`, so that `p.grad` is the gradient of the loss for the model's output.
 

@@ -1,5 +1,6 @@
-//! Gradients, losses and the passes over training graphs, run on ONNX Runtime. One program, so that all tests run beside
-//! each other and it is linked once; `hostile` is another one, because what it feeds may end its process.
+//! Gradients, losses and the passes over training graphs, run on ONNX Runtime. One program, so that all tests
+//! run beside each other and it is linked once; `hostile` is another one, because what it feeds may end its
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(clippy::type_complexity, reason = "tables of tests are tuples in slices")]

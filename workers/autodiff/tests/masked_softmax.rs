@@ -1,5 +1,5 @@
-//! Attention that is written out, with a query whose keys are all masked by minus infinity: its row of the softmax is NaN,
-//! and the model puts zeros in its place.
+//! Attention that is written out, with a query whose keys are all masked by minus infinity: its row of the
+//! softmax is NaN, and the model puts zeros in its place.
 
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, attr_ints};

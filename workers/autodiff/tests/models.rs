@@ -14,7 +14,8 @@ use crate::onnxruntime;
 
 /// Allowed difference of a gradient, relative to its largest element.
 const TOLERANCE: f64 = 1e-4;
-/// A gradient below this share of the largest one is zero up to rounding, and compared as if it were this large.
+/// A gradient below this share of the largest one is zero up to rounding, and compared as if it were this
+/// large.
 const FLOOR: f64 = 1e-4;
 /// Allowed relative difference of a loss in training.
 const LOSS_TOLERANCE: f64 = 1e-3;
@@ -128,7 +129,8 @@ fn statistics(
     session.input_names().iter().filter(|name| !known(name)).map(find).collect()
 }
 
-/// How far two lists of numbers are apart, relative to the largest wanted one, or to `floor` if that is larger.
+/// How far two lists of numbers are apart, relative to the largest wanted one, or to `floor` if that is
+/// larger.
 fn off(got: &[f32], want: &[f64], floor: f64) -> f64 {
     assert_eq!(got.len(), want.len());
     let apart = got.iter().zip(want).map(|(&got, want)| (f64::from(got) - want).abs());

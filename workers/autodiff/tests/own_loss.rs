@@ -1,4 +1,5 @@
-//! A loss that the model computes itself, in every form that it may have, against the same loss written by us.
+//! A loss that the model computes itself, in every form that it may have, against the same loss written by
+//! us.
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};

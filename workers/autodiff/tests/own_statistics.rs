@@ -1,5 +1,5 @@
-//! BatchNormalization with a mean and a variance that the model computes of the batch itself: they are no running statistics,
-//! so that it trains as it evaluates.
+//! BatchNormalization with a mean and a variance that the model computes of the batch itself: they are no
+//! running statistics, so that it trains as it evaluates.
 
 use syncline_autodiff::{DeriveOptions, EvalMode, Loss, derive};
 use syncline_onnx::proto::TensorProto;

@@ -1,8 +1,8 @@
 //! Training graphs in mixed precision: which values have 16 bits, and how far the numbers are off.
 //!
-//! ONNX Runtime's CPU provider runs float16 by casting where it has no kernel, and has no bfloat16 products at all. So
-//! bfloat16 is run with float32 operators on values that have been rounded, and its types are looked at in the float16
-//! twin, which has casts in the same places.
+//! ONNX Runtime's CPU provider runs float16 by casting where it has no kernel, and has no bfloat16 products
+//! at all. So bfloat16 is run with float32 operators on values that have been rounded, and its types are
+//! looked at in the float16 twin, which has casts in the same places.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ fn parsed(graph: &TrainingGraph) -> ModelProto {
     syncline_onnx::parse(&graph.train_onnx).unwrap()
 }
 
-/// Sine of the angle between two gradients, all parameters taken together: single elements of deep models differ by more,
-/// because a rounded value may fall on the other side of a kink.
+/// Sine of the angle between two gradients, all parameters taken together: single elements of deep models
+/// differ by more, because a rounded value may fall on the other side of a kink.
 fn off(got: &[Vec<f32>], want: &[Vec<f32>]) -> f64 {
     let dot = |a: &[Vec<f32>], b: &[Vec<f32>]| -> f64 {
         a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
@@ -237,11 +237,12 @@ fn a_model_with_16_bits_of_its_own_is_refused() {
     assert_eq!("half".parse::<Precision>().unwrap_err().code(), "E471");
 }
 
-/// What stands between two convolutions: of `h`, the first, and `g`, another one of the same size, it makes a value with so
-/// many channels.
+/// What stands between two convolutions: of `h`, the first, and `g`, another one of the same size, it makes a
+/// value with so many channels.
 type Middle = fn(&mut GraphBuilder, &str, &str) -> (String, usize);
 
-/// Scores behind two convolutions with `middle` between them; `normalized`: behind the first a batch normalization.
+/// Scores behind two convolutions with `middle` between them; `normalized`: behind the first a batch
+/// normalization.
 fn between_convolutions(normalized: bool, middle: Middle) -> Vec<u8> {
     let mut graph = GraphBuilder::new("choice").with_opset(18);
     let around = [attr_ints("pads", &[1, 1, 1, 1])];
@@ -274,8 +275,8 @@ fn random_weight(graph: &mut GraphBuilder, name: &str, shape: &[usize]) -> Strin
     graph.weight(name, shape, &data)
 }
 
-/// ONNX Runtime leaves out a cast to 16 bits in front of an operator without a kernel for them, so that of a value and what was
-/// chosen from it one may be rounded and the other not.
+/// ONNX Runtime leaves out a cast to 16 bits in front of an operator without a kernel for them, so that of a
+/// value and what was chosen from it one may be rounded and the other not.
 #[test]
 fn a_choice_is_found_again_whichever_side_of_it_was_rounded() {
     #[rustfmt::skip]

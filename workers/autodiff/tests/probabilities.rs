@@ -1,4 +1,5 @@
-//! Losses of models that end in probabilities: computed from the scores before them, even where these were moved afterwards.
+//! Losses of models that end in probabilities: computed from the scores before them, even where these were
+//! moved afterwards.
 
 use std::collections::HashSet;
 

@@ -7,7 +7,8 @@ use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int,
 use crate::gradcheck::Check;
 use crate::onnxruntime;
 
-/// One step of a random model: what to apply, and which earlier values and weights to take (modulo their number).
+/// One step of a random model: what to apply, and which earlier values and weights to take (modulo their
+/// number).
 #[derive(Debug, Clone)]
 struct Step {
     kind: u8,

@@ -12,7 +12,8 @@ use crate::exported::{self, Wanted};
 use crate::onnxruntime;
 
 const BATCH: usize = 3;
-/// How many parts of the models are tried at the same time; one after another they take most of the time of this program.
+/// How many parts of the models are tried at the same time; one after another they take most of the time of
+/// this program.
 const PARTS: usize = 4;
 
 fn graphs(model: &[u8], options: &DeriveOptions) -> [TrainingGraph; 2] {
@@ -70,8 +71,8 @@ fn bits(graph: &TrainingGraph, runs: usize) -> Vec<Named> {
     all
 }
 
-/// Models with an exact Gelu whose Erf only the forward pass reads once the backward pass makes its own: ONNX Runtime then
-/// fuses it, and rounds otherwise.
+/// Models with an exact Gelu whose Erf only the forward pass reads once the backward pass makes its own: ONNX
+/// Runtime then fuses it, and rounds otherwise.
 const FUSED: [&str; 2] = ["bert.folded.onnx", "bert.script.onnx"];
 
 /// Names of outputs that differ.
@@ -219,8 +220,8 @@ fn copies_wait_for_a_gradient_where_every_axis_is_fixed_too() {
     );
 }
 
-/// `maximum` of an exact GELU, which operator sets below 20 write by Div, Erf, Add, Mul and Mul: ONNX Runtime fuses the one
-/// of the forward pass once the backward pass reads a copy, and rounds it otherwise.
+/// `maximum` of an exact GELU, which operator sets below 20 write by Div, Erf, Add, Mul and Mul: ONNX Runtime
+/// fuses the one of the forward pass once the backward pass reads a copy, and rounds it otherwise.
 fn largest_of_gelu(maximum: impl Fn(&mut GraphBuilder, &str) -> String) -> Vec<u8> {
     let mut graph = GraphBuilder::new("largest");
     let mut random = SplitMix64::new(3);

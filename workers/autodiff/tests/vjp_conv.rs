@@ -1,4 +1,5 @@
-//! Gradient rules of convolutions, pools and resizing against differences, over tables of shapes and attributes.
+//! Gradient rules of convolutions, pools and resizing against differences, over tables of shapes and
+//! attributes.
 
 use syncline_autodiff::{DeriveOptions, Loss, derive};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
@@ -194,7 +195,8 @@ fn a_last_window_that_would_begin_in_the_padding_is_none() {
             }
         }
     }
-    // Along one axis no such window, along the other one that reaches behind the padding, where nothing counts.
+    // Along one axis no such window, along the other one that reaches behind the padding, where nothing
+    // counts.
     let attributes = [
         lists(&[("kernel_shape", &[2, 2]), ("strides", &[3, 2]), ("pads", &[1, 0, 1, 0])]),
         vec![attr_int("ceil_mode", 1), attr_int("count_include_pad", 1)],
@@ -348,7 +350,8 @@ fn resize_rounds_as_onnx_runtime_does() {
         let axes = [attr_ints("axes", &[2])];
         by_size.check(&name, "Resize", &[attributes.as_slice(), &axes].concat(), LINEAR);
         let scale = to as f32 / from as f32;
-        // Where only rounding reaches the size, ONNX Runtime itself finds one when it loads a model and another when it runs it.
+        // Where only rounding reaches the size, ONNX Runtime itself finds one when it loads a model and
+        // another when it runs it.
         if f64::from(scale) * from as f64 >= to as f64 {
             let by_scale = Image::new(&[2, from, 2], 18).without();
             let by_scale = by_scale.constant(TensorProto::from_f32("scales", &[4], &[1.0, 1.0, scale, 1.0]));

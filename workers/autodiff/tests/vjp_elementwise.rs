@@ -271,7 +271,8 @@ fn flat_operators_pass_no_gradient() {
         Case::new(op).param(&[2, 3]).check(op);
         Case::new(op).param(&[2, 3]).check_with(op, |graph, y| graph.op("Mul", &[&y, "p0"], &[]));
     }
-    // Noise of the shape of a mean that is trained; it is taken times zero, so that differences can be compared.
+    // Noise of the shape of a mean that is trained; it is taken times zero, so that differences can be
+    // compared.
     for op in ["RandomNormalLike", "RandomUniformLike"] {
         Case::new(op).param(&[2, 3]).check_with(op, |graph, y| {
             let zero = graph.constant(TensorProto::from_f32("zero", &[], &[0.0]));

@@ -1,5 +1,5 @@
-//! Gradient rules of normalizations, Dropout, Einsum and Attention against differences; running statistics against a
-//! plain computation in float64.
+//! Gradient rules of normalizations, Dropout, Einsum and Attention against differences; running statistics
+//! against a plain computation in float64.
 
 use syncline_autodiff::{DeriveOptions, EvalMode, Loss, Param, TrainingGraph, accept_ready, derive};
 use syncline_onnx::proto::TensorProto;
@@ -142,7 +142,8 @@ fn running_statistics_follow_the_batch() {
 /// Mean, deviation: a temperature in Kelvin, an air pressure in Pascal, a latitude, a year.
 const COLUMNS: [(f64, f64); 4] = [(300.0, 0.1), (101_325.0, 30.0), (37.77, 0.01), (2015.0, 3.0)];
 
-/// What a layer on raw columns should give, from float64: its variance, and gradients of scale, bias and its input.
+/// What a layer on raw columns should give, from float64: its variance, and gradients of scale, bias and its
+/// input.
 struct ColumnTruth {
     variance: f64,
     scale: f64,
@@ -224,7 +225,8 @@ fn batch_norm_of_columns_far_from_zero_is_near_the_truth_in_float32() {
     };
     for (at, column) in COLUMNS.iter().enumerate() {
         let truth = ColumnTruth::of(&of_column(&rows, at), &of_column(&label, at), ROWS * WIDTH);
-        // The rounding of a mean alone moves the whole column by 1e-4 of its deviation, which gradients feel and a variance does not.
+        // The rounding of a mean alone moves the whole column by 1e-4 of its deviation, which gradients feel
+        // and a variance does not.
         let near = |what: &str, got: f64, want: f64, allowed: f64| {
             assert!((got - want).abs() <= allowed, "{what} of {column:?} is {got}, not {want}");
         };
@@ -519,7 +521,8 @@ fn einsum() {
     }
 }
 
-/// Of which the shape inference of ONNX knows the result only where it has that of whoever names a letter first.
+/// Of which the shape inference of ONNX knows the result only where it has that of whoever names a letter
+/// first.
 #[test]
 fn an_einsum_repeats_axes_of_size_1_of_any_operand_whatever_reads_it() {
     #[rustfmt::skip]
@@ -672,7 +675,8 @@ fn attention() {
     }
 }
 
-/// The mean and variance of the running statistics after one step of y = norm(a) + norm(b), with one normalization.
+/// The mean and variance of the running statistics after one step of y = norm(a) + norm(b), with one
+/// normalization.
 fn statistics_of_two_calls(chained: bool, simplify: bool) -> [Vec<f32>; 2] {
     let mut graph = GraphBuilder::new("twice");
     let dims = [Dim::from("batch"), 2.into()];

@@ -1,4 +1,5 @@
-//! LSTM, GRU and RNN against differences of the recurrences themselves, computed in float64 by `support/recurrence.rs`.
+//! LSTM, GRU and RNN against differences of the recurrences themselves, computed in float64 by
+//! `support/recurrence.rs`.
 
 use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
 use syncline_onnx::proto::{AttributeProto, TensorProto};

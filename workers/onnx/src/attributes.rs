@@ -79,15 +79,15 @@ impl NodeProto {
         self.domain.is_empty() && DRAWS.contains(&self.op_type.as_str())
     }
 
-    /// The integer attribute `name`, or `default` if the node does not state it. One that is stated without a value is 0,
-    /// which writers of proto3 leave out.
+    /// The integer attribute `name`, or `default` if the node does not state it. One that is stated without a
+    /// value is 0, which writers of proto3 leave out.
     pub fn int(&self, name: &str, default: i64) -> i64 {
         let stated = self.attribute(name);
         stated.and_then(|it| it.i.or((it.kind == ATTRIBUTE_INT).then_some(0))).unwrap_or(default)
     }
 
-    /// The float attribute `name`, or `default` if the node does not state it. One that is stated without a value is 0, as
-    /// for integers.
+    /// The float attribute `name`, or `default` if the node does not state it. One that is stated without a
+    /// value is 0, as for integers.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         let stated = self.attribute(name);
         stated.and_then(|it| it.f.or((it.kind == ATTRIBUTE_FLOAT).then_some(0.0))).unwrap_or(default)

@@ -23,8 +23,8 @@ impl NodeProto {
     }
 }
 
-/// Builds a graph one operator at a time: each is there as it was written, equal ones and dead ones too. Every method
-/// returns the name of the value it made.
+/// Builds a graph one operator at a time: each is there as it was written, equal ones and dead ones too.
+/// Every method returns the name of the value it made.
 ///
 /// ```
 /// # use syncline_onnx::{ElementType, GraphBuilder};

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use crate::{OnnxError, TensorType};
 
-/// Type of each value, by name. Values that are no tensors, or whose number of axes only the run knows, are left out.
+/// Type of each value, by name. Values that are no tensors, or whose number of axes only the run knows, are
+/// left out.
 pub type Types = HashMap<String, TensorType>;
 
-/// An ONNX implementation as a compiler: it loads models, infers shapes and folds constants, and runs nothing.
+/// An ONNX implementation as a compiler: it loads models, infers shapes and folds constants, and runs
+/// nothing.
 ///
 /// Models are serialized protobuf. A load costs milliseconds to seconds.
 pub trait Compiler {

@@ -6,8 +6,9 @@ use crate::{
     proto::{ModelProto, TensorProto},
 };
 
-/// The gradient of each of `weights` weights `w` is 1, so that with SGD and learning rate 1 every weight is minus the number of
-/// pushes that were applied to it. They begin with 0; the loss is 1, and there are no data inputs.
+/// The gradient of each of `weights` weights `w` is 1, so that with SGD and learning rate 1 every weight is
+/// minus the number of pushes that were applied to it. They begin with 0; the loss is 1, and there are no
+/// data inputs.
 pub fn counting(weights: usize) -> ModelProto {
     let mut graph = GraphBuilder::new("counting");
     let weight = graph.input("w", ElementType::F32, &[weights.into()]);

@@ -8,7 +8,8 @@ use crate::proto::{
     DimensionProto, DimensionValue, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
-/// Element type of a tensor. `Other` holds the ONNX code of a type that Syncline passes through without reading.
+/// Element type of a tensor. `Other` holds the ONNX code of a type that Syncline passes through without
+/// reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ElementType {
     /// IEEE 754 single precision; ONNX code 1.

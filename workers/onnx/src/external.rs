@@ -23,9 +23,9 @@ const LOCATION: &str = "location";
 /// `data_location` of such a tensor.
 const EXTERNAL: i32 = 1;
 
-/// The model with all weights in it that lie in other files; `None` where none does, or the bytes are no model. `read` gives as many
-/// bytes as it is asked for, or says what is wrong with the file, as the end of a sentence. Whatever shapes claim, it is asked for
-/// no more than a model may have.
+/// The model with all weights in it that lie in other files; `None` where none does, or the bytes are no
+/// model. `read` gives as many bytes as it is asked for, or says what is wrong with the file, as the end of a
+/// sentence. Whatever shapes claim, it is asked for no more than a model may have.
 pub fn with_external_data(
     bytes: &[u8],
     mut read: impl FnMut(&ExternalData) -> Result<Vec<u8>, String>,

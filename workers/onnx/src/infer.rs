@@ -9,8 +9,9 @@ use crate::proto::{ModelProto, NodeProto, ValueInfoProto};
 
 /// The type of every value of a model: inputs, constants, and whatever its nodes produce.
 ///
-/// Every value is declared an output, the model is loaded, and the types of the outputs are read back: this is the
-/// compiler's own shape inference, symbolic dimensions included. Costs one load, two where a value seems to be a scalar.
+/// Every value is declared an output, the model is loaded, and the types of the outputs are read back: this
+/// is the compiler's own shape inference, symbolic dimensions included. Costs one load, two where a value
+/// seems to be a scalar.
 pub fn infer_types(compiler: &dyn Compiler, model: &[u8]) -> Result<Types, CompileError> {
     compiler.enter("infer the types of the model");
     let mut model = parse(model)?;
@@ -28,15 +29,16 @@ pub fn infer_types(compiler: &dyn Compiler, model: &[u8]) -> Result<Types, Compi
     Ok(types)
 }
 
-/// The type of every value after constants have been folded: shapes that are computed are known then. Costs one load.
+/// The type of every value after constants have been folded: shapes that are computed are known then. Costs
+/// one load.
 pub fn folded_value_types(compiler: &dyn Compiler, mut model: ModelProto) -> Result<Types, CompileError> {
     declare_every_value(&mut model);
     compiler.folded_interface_types(&model.to_bytes())
 }
 
-/// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large models than
-/// to load it for running: where every value is an output, ONNX Runtime does not plan which memory to use again, which
-/// takes it a time that grows with the square of the nodes.
+/// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large
+/// models than to load it for running: where every value is an output, ONNX Runtime does not plan which
+/// memory to use again, which takes it a time that grows with the square of the nodes.
 pub fn check_loads(compiler: &dyn Compiler, mut model: ModelProto) -> Result<Types, CompileError> {
     compiler.enter("load the training graph");
     declare_every_value(&mut model);
@@ -57,8 +59,8 @@ pub fn declare_every_value(model: &mut ModelProto) {
     graph.output.extend(added);
 }
 
-/// The values whose number of axes is not known. ONNX Runtime reports no axes for them, as it does for scalars; the
-/// type of their `Shape` tells the two apart. Costs a session load if there is any such value.
+/// The values whose number of axes is not known. ONNX Runtime reports no axes for them, as it does for
+/// scalars; the type of their `Shape` tells the two apart. Costs a session load if there is any such value.
 fn unranked(
     compiler: &dyn Compiler,
     mut model: ModelProto,

@@ -1,4 +1,5 @@
-//! Functions of a model written out where they are called, so that later passes see operators of the standard alone.
+//! Functions of a model written out where they are called, so that later passes see operators of the standard
+//! alone.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,16 +9,17 @@ use crate::error::OnnxError;
 use crate::parse::{MAX_MODEL_BYTES, check_graph};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 
-/// Most nodes that the calls of a model may become. Functions that call each other twice grow as the powers of two.
+/// Most nodes that the calls of a model may become. Functions that call each other twice grow as the powers
+/// of two.
 const MAX_NODES: usize = 1 << 20;
 /// Most calls inside of each other; a function that calls itself never ends.
 const MAX_DEPTH: usize = 100;
 
 /// Writes out every call of a function whose operator sets are the model's, and checks the graph again.
 ///
-/// Values inside get the number of the call in front, nodes its name, and a number behind where another node has that name: ONNX
-/// Runtime refuses two of one name, and names of nodes are optional. A function for another version of an operator set keeps its
-/// calls: whether the versions agree is for the runtime to say.
+/// Values inside get the number of the call in front, nodes its name, and a number behind where another node
+/// has that name: ONNX Runtime refuses two of one name, and names of nodes are optional. A function for
+/// another version of an operator set keeps its calls: whether the versions agree is for the runtime to say.
 pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
     let Some(graph) = model.graph.as_mut().filter(|_| !model.functions.is_empty()) else { return Ok(()) };
     let functions = model.functions.iter().filter(|function| agrees(function, &model.opset_import));
@@ -270,7 +272,8 @@ impl Binding<'_> {
         }
     }
 
-    /// Gives an attribute that refers to one of the call its value; `false` where neither call nor function has one.
+    /// Gives an attribute that refers to one of the call its value; `false` where neither call nor function
+    /// has one.
     fn attribute(&self, attribute: &mut AttributeProto) -> bool {
         if attribute.ref_attr_name.is_empty() {
             attribute.subgraphs_mut().for_each(|graph| self.graph(graph));

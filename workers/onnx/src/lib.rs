@@ -1,16 +1,17 @@
 //! ONNX models as plain data: read them, check them, build them. Nothing here runs a model.
 //!
-//! A model file is untrusted input. [`parse`] is the only way in: it bounds sizes before anything is allocated for
-//! them, refuses external data (which would let a model read any file of the machine: [`with_external_data`] leaves to its caller what
-//! is read), checks that every value is
-//! produced exactly once and before it is used, and leaves the nodes in topological order, so that every later pass
-//! may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build time.
+//! A model file is untrusted input. [`parse`] is the only way in: it bounds sizes before anything is
+//! allocated for them, refuses external data (which would let a model read any file of the machine:
+//! [`with_external_data`] leaves to its caller what is read), checks that every value is
+//! produced exactly once and before it is used, and leaves the nodes in topological order, so that every
+//! later pass may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build
+//! time.
 //!
-//! [`Graph`] is a graph with an index, on which passes rewrite models. [`GraphBuilder`] writes small forward models by hand
-//! on it, for tests, examples, [`mlp`] and [`counting`].
+//! [`Graph`] is a graph with an index, on which passes rewrite models. [`GraphBuilder`] writes small forward
+//! models by hand on it, for tests, examples, [`mlp`] and [`counting`].
 //!
-//! [`infer_types`] and its neighbors tell the types of all values. The shape rules of the operators are those of an ONNX
-//! implementation behind the trait [`Compiler`]; this crate has none of its own.
+//! [`infer_types`] and its neighbors tell the types of all values. The shape rules of the operators are those
+//! of an ONNX implementation behind the trait [`Compiler`]; this crate has none of its own.
 
 #![cfg_attr(test, allow(clippy::type_complexity, reason = "tables of tests are tuples in slices"))]
 

@@ -4,11 +4,12 @@ use crate::builder::GraphBuilder;
 use crate::element::{Dim, ElementType};
 use crate::proto::ModelProto;
 
-/// A perceptron with ReLU between its layers: input `x` `[batch, sizes[0]]`, output `logits` `[batch, last size]`.
+/// A perceptron with ReLU between its layers: input `x` `[batch, sizes[0]]`, output `logits` `[batch, last
+/// size]`.
 ///
-/// Layer k has `fck.weight` `[in, out]`, drawn from a normal distribution of variance 2 / in (He et al., ICCV 2015,
-/// doi:10.1109/ICCV.2015.123), and `fck.bias` `[out]`, zero. The same seed gives the same bytes on every machine.
-/// `sizes` should have two entries at least.
+/// Layer k has `fck.weight` `[in, out]`, drawn from a normal distribution of variance 2 / in (He et al., ICCV
+/// 2015, doi:10.1109/ICCV.2015.123), and `fck.bias` `[out]`, zero. The same seed gives the same bytes on
+/// every machine. `sizes` should have two entries at least.
 pub fn mlp(sizes: &[usize], seed: u64) -> ModelProto {
     let mut random = SplitMix64::new(seed);
     let mut graph = GraphBuilder::new("mlp");
@@ -34,7 +35,8 @@ pub fn mlp(sizes: &[usize], seed: u64) -> ModelProto {
     graph.finish()
 }
 
-/// The generator of Steele, Lea and Flood (OOPSLA 2014, doi:10.1145/2660193.2660195): small, and equal everywhere.
+/// The generator of Steele, Lea and Flood (OOPSLA 2014, doi:10.1145/2660193.2660195): small, and equal
+/// everywhere.
 #[derive(Debug, Clone)]
 pub struct SplitMix64 {
     state: u64,
@@ -60,7 +62,8 @@ impl SplitMix64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform of mean 0 and variance 1: where only the spread counts, as good as a normal one and ten times as quick.
+    /// Uniform of mean 0 and variance 1: where only the spread counts, as good as a normal one and ten times
+    /// as quick.
     pub fn spread(&mut self) -> f64 {
         (self.uniform() - 0.5) * 12f64.sqrt()
     }

@@ -16,9 +16,9 @@ pub const MAX_ELEMENTS: u64 = 1 << 31;
 
 /// Reads a model from the bytes of a `.onnx` file and checks it.
 ///
-/// Afterwards every value has one producer, every read value exists, constant tensors hold as many numbers as their
-/// shapes say, and the nodes are in topological order (kept as they were if they already are). Subgraphs are checked
-/// as well. Never panics; allocates at most a small multiple of the file's size.
+/// Afterwards every value has one producer, every read value exists, constant tensors hold as many numbers as
+/// their shapes say, and the nodes are in topological order (kept as they were if they already are).
+/// Subgraphs are checked as well. Never panics; allocates at most a small multiple of the file's size.
 pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     if bytes.len() > MAX_MODEL_BYTES {
         return Err(OnnxError::TooLarge { bytes: bytes.len(), limit: MAX_MODEL_BYTES });
@@ -37,8 +37,8 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     Ok(model)
 }
 
-/// The newest form of the file that is passed on: what later ones add, such as notes for several devices, is not read here, and an ONNX
-/// Runtime refuses any that it does not know. Every one since 1.18 knows this one.
+/// The newest form of the file that is passed on: what later ones add, such as notes for several devices, is
+/// not read here, and an ONNX Runtime refuses any that it does not know. Every one since 1.18 knows this one.
 const NEWEST_IR_VERSION: i64 = 10;
 
 /// Names that a subgraph may read from the graphs around it.
@@ -141,7 +141,8 @@ fn check_tensors(attribute: &AttributeProto) -> Result<(), OnnxError> {
     attribute.t.iter().chain(&attribute.tensors).try_for_each(|tensor| tensor.check())
 }
 
-/// Checks the constants of a function's attribute, those of its subgraphs included. As deep as messages may be nested.
+/// Checks the constants of a function's attribute, those of its subgraphs included. As deep as messages may
+/// be nested.
 fn check_constants(attribute: &AttributeProto) -> Result<(), OnnxError> {
     check_tensors(attribute)?;
     for graph in attribute.subgraphs() {

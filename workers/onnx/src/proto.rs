@@ -1,8 +1,9 @@
 //! The part of `onnx.proto` that Syncline reads and writes, with the field numbers of the standard.
 //!
-//! Fields that are not listed (documentation, quantization hints, how the file says to train) are dropped when a model is read; a
-//! sparse tensor is refused by [`super::parse`]. ONNX Runtime is given what was read and checked, never the file itself.
-//! Sub-messages nest at most 100 deep: prost's own limit, which keeps hostile nesting from overflowing the stack.
+//! Fields that are not listed (documentation, quantization hints, how the file says to train) are dropped
+//! when a model is read; a sparse tensor is refused by [`super::parse`]. ONNX Runtime is given what was read
+//! and checked, never the file itself. Sub-messages nest at most 100 deep: prost's own limit, which keeps
+//! hostile nesting from overflowing the stack.
 
 use prost::Message;
 
@@ -176,7 +177,8 @@ impl ValueInfoProto {
     }
 }
 
-/// The type of a value. Only tensors are known here; other kinds read as `tensor_type: None`, and are written as they were.
+/// The type of a value. Only tensors are known here; other kinds read as `tensor_type: None`, and are written
+/// as they were.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     /// `None` for a sequence, a map, and whatever else is no tensor.

@@ -1,7 +1,8 @@
 //! Counts the parts of a model before it is decoded, and refuses sparse tensors, which are not.
 //!
-//! An empty message costs two bytes in the file and a few hundred in memory, so that a small hostile file could ask
-//! for a hundred times its size. This walk over the wire format allocates nothing and refuses such files early.
+//! An empty message costs two bytes in the file and a few hundred in memory, so that a small hostile file
+//! could ask for a hundred times its size. This walk over the wire format allocates nothing and refuses such
+//! files early.
 
 use crate::error::OnnxError;
 

@@ -74,8 +74,8 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// The part of this tensor that has `shape`, from the row `start` on: rows go along the first axis. Has no numbers
-    /// if there is no such part.
+    /// The part of this tensor that has `shape`, from the row `start` on: rows go along the first axis. Has
+    /// no numbers if there is no such part.
     pub fn rows<'s>(self, start: usize, shape: &'s [usize]) -> TensorView<'s>
     where
         'a: 's,

@@ -6,7 +6,8 @@ use crate::proto::{NodeProto, StringStringEntryProto, metadata};
 
 /// Key of the annotation of the node that makes a gradient of weights.
 const KEY: &str = "syncline.weight_gradient";
-/// What a gradient of weights is made of: an annotation of its last node, whose ordinary nodes say the same at length.
+/// What a gradient of weights is made of: an annotation of its last node, whose ordinary nodes say the same
+/// at length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightGradient {
     /// Value of shape `[batch, channels per group, height, width]`.

@@ -1,5 +1,5 @@
-//! The bare loop: a model run again and again on inputs that stay where it reads them. Nothing that has to bring new inputs
-//! and take outputs away can be faster.
+//! The bare loop: a model run again and again on inputs that stay where it reads them. Nothing that has to
+//! bring new inputs and take outputs away can be faster.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::shortage::run_failed;
 use crate::view::bind;
 
 impl Executable {
-    /// Runs the model `times` times and says how long each run took. On a GPU the inputs are brought there before the
-    /// first run, and the outputs stay there.
+    /// Runs the model `times` times and says how long each run took. On a GPU the inputs are brought there
+    /// before the first run, and the outputs stay there.
     ///
     /// # Errors
     /// As those of [`run`](Self::run).

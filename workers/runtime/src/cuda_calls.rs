@@ -1,4 +1,5 @@
-//! The few functions of the CUDA runtime that ONNX Runtime does not wrap, looked up in the library that it uses itself.
+//! The few functions of the CUDA runtime that ONNX Runtime does not wrap, looked up in the library that it
+//! uses itself.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -67,7 +68,8 @@ impl CudaCalls {
         self.check(unsafe { (self.register)(first.cast(), bytes, flags) })
     }
 
-    /// The reverse of [`CudaCalls::lock`]. What fails is left alone: the driver lets go of the pages when the process ends.
+    /// The reverse of [`CudaCalls::lock`]. What fails is left alone: the driver lets go of the pages when the
+    /// process ends.
     ///
     /// # Safety
     /// These bytes were locked, and are mapped.
@@ -87,8 +89,8 @@ impl CudaCalls {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: plain calls. A text belongs to the library. The error is taken off the thread, where ONNX Runtime would find
-        // it behind its next kernel and think it that kernel's.
+        // SAFETY: plain calls. A text belongs to the library. The error is taken off the thread, where ONNX
+        // Runtime would find it behind its next kernel and think it that kernel's.
         let text = unsafe {
             (self.take_last_error)();
             CStr::from_ptr((self.error_text)(code))

@@ -1,10 +1,10 @@
 //! Models at which ONNX Runtime ends the whole process instead of returning an error.
 //!
-//! The library is native code with assertions that abort, so that a hostile model could take its reader down. What was
-//! found, by the fuzz targets, in 1.31.1 is refused before the library sees it, as far as constants, attributes and declared
-//! shapes tell: an Einsum whose dots stand for different numbers of axes of inner values, or a quotient of numbers that
-//! are computed, still ends the process. This is no sandbox: somebody who must not trust a model at all loads it in a
-//! process of its own.
+//! The library is native code with assertions that abort, so that a hostile model could take its reader down.
+//! What was found, by the fuzz targets, in 1.31.1 is refused before the library sees it, as far as constants,
+//! attributes and declared shapes tell: an Einsum whose dots stand for different numbers of axes of inner
+//! values, or a quotient of numbers that are computed, still ends the process. This is no sandbox: somebody
+//! who must not trust a model at all loads it in a process of its own.
 
 use std::collections::HashMap;
 
@@ -109,7 +109,8 @@ fn holds(tensor: &TensorProto, numbers: &[i64]) -> bool {
     tensor.to_i64().is_some_and(|held| held.iter().any(|number| numbers.contains(number)))
 }
 
-/// Whether the dots of two operands of an Einsum stand for different numbers of axes, as far as ranks are declared.
+/// Whether the dots of two operands of an Einsum stand for different numbers of axes, as far as ranks are
+/// declared.
 fn uneven_ellipses(node: &NodeProto, ranks: &HashMap<&str, usize>) -> bool {
     let operands = node.string("equation", "").split("->").next().unwrap_or_default();
     let axes = |(term, input): (&str, &String)| {

@@ -1,9 +1,9 @@
 //! Where a model runs: the execution provider of a device, and proof that it is really used.
 //!
-//! ONNX Runtime falls back to the CPU silently: when a provider cannot be loaded, and node by node when a provider has
-//! no kernel. Here neither is silent: a provider that cannot be registered is an error, and so is a model of which the
-//! provider took no node at all. That single nodes run on the CPU is as it should be, the arithmetic of shapes above
-//! all; [`Placement`] counts them.
+//! ONNX Runtime falls back to the CPU silently: when a provider cannot be loaded, and node by node when a
+//! provider has no kernel. Here neither is silent: a provider that cannot be registered is an error, and so
+//! is a model of which the provider took no node at all. That single nodes run on the CPU is as it should be,
+//! the arithmetic of shapes above all; [`Placement`] counts them.
 
 use ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA};
 use ort::session::builder::SessionBuilder;
@@ -40,7 +40,8 @@ fn cuda_options(index: u8, options: &ExecOptions) -> Vec<(&'static str, String)>
     let limit = options.device_memory.map(|bytes| ("gpu_mem_limit", bytes.to_string()));
     let always = [
         ("device_id", index.to_string()),
-        // By default every algorithm is timed for every new shape, and a policy may change the batch at any barrier.
+        // By default every algorithm is timed for every new shape, and a policy may change the batch at any
+        // barrier.
         ("cudnn_conv_algo_search", "HEURISTIC".to_owned()),
         // The default doubles; workers may share a GPU.
         ("arena_extend_strategy", "kSameAsRequested".to_owned()),

@@ -13,7 +13,8 @@ use crate::error::BackendError;
 /// Names the GPUs that this process may see.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Refuses a GPU that is hidden, and a driver that is too old for the libraries in `preload`, of which it is the first.
+/// Refuses a GPU that is hidden, and a driver that is too old for the libraries in `preload`, of which it is
+/// the first.
 pub(super) fn check(device: Device, preload: &[PathBuf]) -> Result<(), BackendError> {
     let Device::Cuda(index) = device else { return Ok(()) };
     let listed = env::var(VISIBLE).ok();
@@ -54,7 +55,8 @@ fn hidden(listed: &str, index: u8) -> Option<String> {
 /// The newest CUDA that a driver runs: 1000 times its major number, and 10 times the minor one.
 #[expect(unsafe_code, reason = "a function of a library that is known at run time only")]
 fn newest_cuda(driver: &PathBuf) -> Option<c_int> {
-    // SAFETY: the driver's library, which everything that follows loads as well. What cannot be loaded is said there.
+    // SAFETY: the driver's library, which everything that follows loads as well. What cannot be loaded is
+    // said there.
     let library = unsafe { Library::new(driver) }.ok()?;
     // SAFETY: declared so in `cuda.h`. It needs no initialization and fills in one number.
     let version =
@@ -64,7 +66,8 @@ fn newest_cuda(driver: &PathBuf) -> Option<c_int> {
     (unsafe { version.ok()?(&raw mut newest) } == 0).then_some(newest)
 }
 
-/// Why a driver that runs CUDA up to `newest` cannot run these libraries, if it cannot. Within a major number all can.
+/// Why a driver that runs CUDA up to `newest` cannot run these libraries, if it cannot. Within a major number
+/// all can.
 fn too_old(newest: c_int, libraries: &[PathBuf]) -> Option<String> {
     let release = |path: &PathBuf| -> Option<c_int> {
         path.file_name()?.to_str()?.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok()

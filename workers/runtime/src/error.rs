@@ -135,7 +135,8 @@ pub enum BackendError {
         /// What ONNX Runtime says, or what the test product came to.
         reason: String,
     },
-    /// The device, the CPU among them, has no memory left for a model or a run, or the run may take no more of it.
+    /// The device, the CPU among them, has no memory left for a model or a run, or the run may take no more
+    /// of it.
     #[error(
         "[E498] {device} has no memory left{}: {reason}",
         wanted.map(|bytes| format!(" for another {bytes} bytes")).unwrap_or_default()
@@ -207,7 +208,8 @@ impl BackendError {
         }
     }
 
-    /// Whether it is how a device fails that may do nothing more for this process, see [`Runtime::device_loss`](crate::Runtime::device_loss).
+    /// Whether it is how a device fails that may do nothing more for this process, see
+    /// [`Runtime::device_loss`](crate::Runtime::device_loss).
     pub fn is_device_failure(&self) -> bool {
         match self {
             Self::Compile { reason } | Self::Run { reason } | Self::Device { reason, .. } => {

@@ -40,8 +40,8 @@ pub struct Executable {
 impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
     ///
-    /// With several threads, sums of rows by index are written so that threads cannot disturb them; a model with sums
-    /// by index of another kind runs on one thread, see `scatter_add`.
+    /// With several threads, sums of rows by index are written so that threads cannot disturb them; a model
+    /// with sums by index of another kind runs on one thread, see `scatter_add`.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
         let parsed = syncline_onnx::parse(onnx_bytes)?;
         let mut options = options.clone();
@@ -72,8 +72,8 @@ impl Executable {
         })
     }
 
-    /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
-    /// the memory plan, so that all values of a run stay.
+    /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many
+    /// nodes without the memory plan, so that all values of a run stay.
     pub fn quick(
         runtime: &Runtime,
         mut model: ModelProto,
@@ -86,8 +86,9 @@ impl Executable {
         Self::new(runtime, &model.to_bytes(), &options)
     }
 
-    /// Has these float32 outputs written to `memory` from here on, unless an interrupt is in the way; by a GPU itself where the
-    /// pages are locked, see [`Runtime::lock_pages`]. What lies there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
+    /// Has these float32 outputs written to `memory` from here on, unless an interrupt is in the way; by a
+    /// GPU itself where the pages are locked, see [`Runtime::lock_pages`]. What lies there is theirs as
+    /// long as the [`Outputs`] of a run are lent, and changes with the next run.
     ///
     /// # Errors
     /// E327 where a place is outside of the memory.
@@ -128,8 +129,8 @@ impl Executable {
         outlet_types(self.session.inputs().iter().chain(self.session.outputs()))
     }
 
-    /// Runs the model once on the calling thread. Every input has to be given, in any order. On the CPU nothing is
-    /// copied; to a GPU everything is, by itself what lies in locked pages.
+    /// Runs the model once on the calling thread. Every input has to be given, in any order. On the CPU
+    /// nothing is copied; to a GPU everything is, by itself what lies in locked pages.
     pub fn run(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, BackendError> {
         self.run_changed(inputs, |_| true)
     }
@@ -148,8 +149,8 @@ impl Executable {
         self.run_with(inputs, |_| true, Some(&interrupt.0))
     }
 
-    /// Runs the model once more: the inputs of which `changed` says no hold what they held in the run before, and need
-    /// not be copied to a GPU again.
+    /// Runs the model once more: the inputs of which `changed` says no hold what they held in the run before,
+    /// and need not be copied to a GPU again.
     pub fn run_changed(
         &mut self,
         inputs: &[(&str, TensorView<'_>)],

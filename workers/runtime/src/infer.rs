@@ -33,7 +33,8 @@ fn outlets(runtime: &Runtime, onnx_bytes: &[u8], optimize: Optimize) -> Result<T
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
-/// The same model after ONNX Runtime's basic rewrites: constants folded, functions inlined, only standard operators.
+/// The same model after ONNX Runtime's basic rewrites: constants folded, functions inlined, only standard
+/// operators.
 ///
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.
 fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
@@ -54,7 +55,8 @@ fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendErro
     std::fs::read(&path).map_err(failed)
 }
 
-/// The first operator of a graph for which ONNX Runtime's CPU provider has no kernel; `None` if it can run the graph.
+/// The first operator of a graph for which ONNX Runtime's CPU provider has no kernel; `None` if it can run
+/// the graph.
 pub fn lacks_kernel(runtime: &Runtime, train_onnx: &[u8]) -> Result<Option<String>, BackendError> {
     let reason = match outlets(runtime, train_onnx, Optimize::Off) {
         Ok(_) => return Ok(None),

@@ -23,8 +23,8 @@ impl Interrupt {
         Ok(Self(Arc::new(options)))
     }
 
-    /// Lets runs end with an error, those included that begin later. ONNX Runtime looks between two nodes, and between two
-    /// passes of a loop: a single long node is computed to its end.
+    /// Lets runs end with an error, those included that begin later. ONNX Runtime looks between two nodes,
+    /// and between two passes of a loop: a single long node is computed to its end.
     pub fn end(&self) {
         // Setting a flag cannot fail; if it did, the run would go on, which is what its callers expect then.
         let _ = self.0.terminate();

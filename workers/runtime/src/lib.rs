@@ -1,15 +1,17 @@
 //! ONNX Runtime behind a small interface: the only crate that imports `ort`.
 //!
-//! [`Runtime`] is the loaded library, one per process. [`Executable`] is one model ready to run, owned by one executor
-//! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. As a [`Compiler`](syncline_onnx::Compiler)
-//! the library infers shapes and folds constants, without any shape code of our own.
+//! [`Runtime`] is the loaded library, one per process. [`Executable`] is one model ready to run, owned by one
+//! executor thread: `run` borrows the inputs (nothing is copied) and lends the outputs. As a
+//! [`Compiler`](syncline_onnx::Compiler) the library infers shapes and folds constants, without any shape
+//! code of our own.
 //!
 //! [`Resident`] is a model whose state stays on the device from run to run.
 //!
-//! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became of it.
+//! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became
+//! of it.
 //!
-//! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
-//! it costs a few microseconds.
+//! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and
+//! copies; it costs a few microseconds.
 
 // The rig of the tests is that of other crates as well, which call this one by its name.
 #[cfg(test)]

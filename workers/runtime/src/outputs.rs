@@ -51,8 +51,8 @@ impl<'s> Outputs<'s> {
         slice(&self.values[index], "", ElementType::F32)
     }
 
-    /// The same, to be changed where it lies: with it what [`Executable::place_outputs`](super::Executable::place_outputs) has it
-    /// written to.
+    /// The same, to be changed where it lies: with it what
+    /// [`Executable::place_outputs`](super::Executable::place_outputs) has it written to.
     pub fn f32_at_mut(&mut self, index: usize) -> Result<&mut [f32], BackendError> {
         if index >= self.values.len() {
             return Err(BackendError::UnknownOutput { name: format!("#{index}") });

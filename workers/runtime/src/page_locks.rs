@@ -1,8 +1,9 @@
 //! Memory that a GPU reads and writes by itself, although this process has it from elsewhere.
 //!
-//! What is copied between page-locked memory and a GPU no processor touches, and goes at the full speed of the bus. ONNX
-//! Runtime allocates such memory; to get there, values from a mapping that is shared with others have to be copied once. With
-//! its pages locked, a mapping is as good. Costs some milliseconds for 100 MB, once, and the pages stay in memory meanwhile.
+//! What is copied between page-locked memory and a GPU no processor touches, and goes at the full speed of
+//! the bus. ONNX Runtime allocates such memory; to get there, values from a mapping that is shared with
+//! others have to be copied once. With its pages locked, a mapping is as good. Costs some milliseconds for
+//! 100 MB, once, and the pages stay in memory meanwhile.
 
 use std::{
     fmt::Debug,
@@ -64,8 +65,8 @@ impl PageLocks {
 }
 
 impl Runtime {
-    /// Has the GPU that this was loaded for read `memory`, and write it, by itself: inputs of models from there are not copied
-    /// by the processor any more, as long as the result lives.
+    /// Has the GPU that this was loaded for read `memory`, and write it, by itself: inputs of models from
+    /// there are not copied by the processor any more, as long as the result lives.
     ///
     /// # Errors
     /// E497 where CUDA refuses, or there is no GPU: inputs go the longer way.

@@ -1,14 +1,15 @@
 //! Runs of a model on a device with memory of its own.
 //!
-//! In: tensors in the memory of this process. They are copied once into page-locked memory, which a GPU reads by
-//! itself, and from there to the device, unless they lie in page-locked memory already; an input that has not changed
-//! since the run before stays where it is. Out: tensors in page-locked memory, written by the GPU, some of them where the
-//! caller wants them. Page-locked memory is a few times as fast as any other for both, and ONNX Runtime keeps what it has
-//! once allocated.
+//! In: tensors in the memory of this process. They are copied once into page-locked memory, which a GPU reads
+//! by itself, and from there to the device, unless they lie in page-locked memory already; an input that has
+//! not changed since the run before stays where it is. Out: tensors in page-locked memory, written by the
+//! GPU, some of them where the caller wants them. Page-locked memory is a few times as fast as any other for
+//! both, and ONNX Runtime keeps what it has once allocated.
 //!
-//! An input is copied to the device when it is bound (`IOBinding::BindInput` of ONNX Runtime), except one that is read by nodes on
-//! the CPU, which read it where it lies during the run. The copy may still be on its way when the call returns, on a stream that need not
-//! be that of the run: `synchronize_inputs` waits for it.
+//! An input is copied to the device when it is bound (`IOBinding::BindInput` of ONNX Runtime), except one
+//! that is read by nodes on the CPU, which read it where it lies during the run. The copy may still be on its
+//! way when the call returns, on a stream that need not be that of the run: `synchronize_inputs` waits for
+//! it.
 //!
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 
@@ -99,8 +100,9 @@ impl Pinned {
         if let TensorView::F32 { shape, data } = view
             && self.locks.as_ref().is_some_and(|locks| locks.hold(data))
         {
-            // SAFETY: the floats are borrowed until the run is over. The binding may point there afterwards, but is not run
-            // again before this input is sent again, see `holds`; where it is on the device, nobody reads it here at all.
+            // SAFETY: the floats are borrowed until the run is over. The binding may point there afterwards,
+            // but is not run again before this input is sent again, see `holds`; where it is on
+            // the device, nobody reads it here at all.
             #[expect(unsafe_code, reason = "ort binds no borrowed memory to a device without a copy")]
             let value = unsafe { floats_at(data.as_ptr().cast_mut(), shape, self.host.memory_info())? };
             *slot = None;

@@ -13,8 +13,9 @@ use ort::value::{DynTensor, DynValue};
 /// Memory for float32 outputs.
 ///
 /// # Safety
-/// `base` points to `elements` floats, the same for the whole life of the value, that may be read and written. While an
-/// [`Executable`](crate::Executable) has it, this process writes there only through that executable, and nobody else writes.
+/// `base` points to `elements` floats, the same for the whole life of the value, that may be read and
+/// written. While an [`Executable`](crate::Executable) has it, this process writes there only through that
+/// executable, and nobody else writes.
 #[expect(unsafe_code, reason = "ONNX Runtime writes through a pointer that no borrow protects")]
 pub unsafe trait OutputMemory: Debug + Send + Sync {
     /// The first float.
@@ -62,8 +63,8 @@ impl Debug for Placed {
     }
 }
 
-/// A tensor over each place, which must lie within `memory`. The caller keeps the memory as long as them. `about`: what ONNX
-/// Runtime is told of it.
+/// A tensor over each place, which must lie within `memory`. The caller keeps the memory as long as them.
+/// `about`: what ONNX Runtime is told of it.
 #[expect(unsafe_code, reason = "ONNX Runtime writes through a pointer that no borrow protects")]
 pub(super) fn tensors(
     memory: &dyn OutputMemory,
@@ -76,16 +77,17 @@ pub(super) fn tensors(
         if end.is_none_or(|end| end > memory.elements()) {
             return Err(ort::Error::new(format!("`{}` does not fit where it is to lie", place.name)));
         }
-        // SAFETY: the floats are there, and whoever implements `OutputMemory` has promised that ONNX Runtime may write them.
+        // SAFETY: the floats are there, and whoever implements `OutputMemory` has promised that ONNX Runtime
+        // may write them.
         let value = unsafe { floats_at(memory.base().as_ptr().add(place.start), place.shape, about)? };
         Ok((place.name.to_owned(), value))
     };
     places.iter().map(tensor).collect()
 }
 
-/// The same float32 tensor for a binding to write to, told to be in ordinary memory: into memory that is told to be page-locked
-/// ONNX Runtime's CUDA provider refuses to copy what lies there already (`dst_data != src_data`). That pages are locked CUDA
-/// sees by their address. The tensor outlives the binding.
+/// The same float32 tensor for a binding to write to, told to be in ordinary memory: into memory that is told
+/// to be page-locked ONNX Runtime's CUDA provider refuses to copy what lies there already (`dst_data !=
+/// src_data`). That pages are locked CUDA sees by their address. The tensor outlives the binding.
 pub(super) fn to_write(tensor: &mut DynTensor) -> ort::Result<DynValue> {
     let (shape, data) = tensor.try_extract_tensor_mut::<f32>()?;
     let shape: Vec<usize> = shape.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
@@ -99,7 +101,8 @@ pub(super) fn to_write(tensor: &mut DynTensor) -> ort::Result<DynValue> {
 /// A float32 tensor over memory that ONNX Runtime does not own.
 ///
 /// # Safety
-/// As many floats as `shape` says lie there whenever a session reads or writes the tensor; and only then are they looked at.
+/// As many floats as `shape` says lie there whenever a session reads or writes the tensor; and only then are
+/// they looked at.
 #[expect(unsafe_code, reason = "ort makes no owned tensor over memory that it does not know")]
 pub(super) unsafe fn floats_at(
     first: *mut f32,
@@ -110,7 +113,8 @@ pub(super) unsafe fn floats_at(
     let bytes = shape.iter().product::<usize>() * size_of::<f32>();
     let shape: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
     let mut value = std::ptr::null_mut();
-    // SAFETY: the shape and what is said of the memory are copied by the call; of the floats themselves see above.
+    // SAFETY: the shape and what is said of the memory are copied by the call; of the floats themselves see
+    // above.
     unsafe {
         let status = (ort::api().CreateTensorWithDataAsOrtValue)(
             about.ptr(),

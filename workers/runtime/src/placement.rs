@@ -31,7 +31,8 @@ impl Placement {
         let done = |status| unsafe { ort::Error::result_from_status(status) };
         let mut placement = Self::default();
         let (mut parts, mut count) = (ptr::null(), 0);
-        // SAFETY: the session is alive, and ONNX Runtime fills in both places. What it points to belongs to the session.
+        // SAFETY: the session is alive, and ONNX Runtime fills in both places. What it points to belongs to
+        // the session.
         done(unsafe { (api.Session_GetEpGraphAssignmentInfo)(session.ptr(), &mut parts, &mut count) })?;
         // SAFETY: it says `count` pointers lie there, in an array that is empty or not null.
         for &part in unsafe { items(parts, count) } {

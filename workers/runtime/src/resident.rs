@@ -1,12 +1,13 @@
 //! Runs of a model with state that stays on the device: what one run gives, the next one reads.
 //!
-//! A kept value is an input and the output that is the same value one run later. It has two tensors on the device, taken when
-//! the model is loaded: a run reads one and writes the other, and [`Resident::commit`] lets them change places. A run that
-//! fails, or that is not committed, leaves the state as it was. Nothing crosses the bus but what is fed, what is reported,
-//! kept values that are set before a run, and those that are fetched by one: all of it through page-locked memory.
+//! A kept value is an input and the output that is the same value one run later. It has two tensors on the
+//! device, taken when the model is loaded: a run reads one and writes the other, and [`Resident::commit`]
+//! lets them change places. A run that fails, or that is not committed, leaves the state as it was. Nothing
+//! crosses the bus but what is fed, what is reported, kept values that are set before a run, and those that
+//! are fetched by one: all of it through page-locked memory.
 //!
-//! Inputs are bound for every run, although the same two take turns: what a node on the CPU reads is copied when it is
-//! bound, and must be what the run before has written. It costs a microsecond or two for each.
+//! Inputs are bound for every run, although the same two take turns: what a node on the CPU reads is copied
+//! when it is bound, and must be what the run before has written. It costs a microsecond or two for each.
 //!
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 
@@ -86,7 +87,8 @@ enum Source {
 }
 
 impl Resident {
-    /// Loads a model and takes memory on the device for two of each kept value. All its other inputs are fed to every run.
+    /// Loads a model and takes memory on the device for two of each kept value. All its other inputs are fed
+    /// to every run.
     ///
     /// # Errors
     /// Those of [`Executable::new`]; E498 if the device has not so much memory, E327 if the machine has not.
@@ -133,7 +135,8 @@ impl Resident {
     /// Gives the kept value at `index` these numbers, from the next run on.
     ///
     /// # Errors
-    /// E326 for a tensor without the numbers of its shape, E327 for one of another shape, or if there is no memory.
+    /// E326 for a tensor without the numbers of its shape, E327 for one of another shape, or if there is no
+    /// memory.
     pub fn set(&mut self, index: usize, value: TensorView<'_>) -> Result<(), BackendError> {
         let Some(kept) = self.kept.get_mut(index) else { return Ok(()) };
         check_size(&value, &kept.about.input)?;
@@ -155,8 +158,8 @@ impl Resident {
         }
     }
 
-    /// Runs the model once on the calling thread. The next values of the first `fetch` kept values come into this process,
-    /// and those alone; they have to be set before the run that follows the commit.
+    /// Runs the model once on the calling thread. The next values of the first `fetch` kept values come into
+    /// this process, and those alone; they have to be set before the run that follows the commit.
     ///
     /// # Errors
     /// E325 for an input that is not given, and for a kept value that has no numbers; E326; E327.
@@ -188,7 +191,8 @@ impl Resident {
         binding.synchronize_outputs()
     }
 
-    /// Lets the next run read what the last one has given. Of no effect if that failed, or was committed before.
+    /// Lets the next run read what the last one has given. Of no effect if that failed, or was committed
+    /// before.
     pub fn commit(&mut self) {
         let Some(fetched) = self.ran.take() else { return };
         for (index, kept) in self.kept.iter_mut().enumerate() {
@@ -238,7 +242,8 @@ fn floats(memory: &Allocator, shape: &[usize]) -> ort::Result<DynTensor> {
     DynTensor::new(memory, TensorElementType::Float32, shape.to_vec())
 }
 
-/// In ordinary memory, which is not even touched until it is read: once in the life of a value no page-locked memory is worth it.
+/// In ordinary memory, which is not even touched until it is read: once in the life of a value no page-locked
+/// memory is worth it.
 fn zeros(shape: &[usize]) -> ort::Result<Tensor<f32>> {
     Tensor::from_array((shape.to_vec(), vec![0.0; shape.iter().product()]))
 }

@@ -1,5 +1,5 @@
-//! What a model is written as before it is compiled: so that threads cannot disturb each other, and in the form that is fast on
-//! its device.
+//! What a model is written as before it is compiled: so that threads cannot disturb each other, and in the
+//! form that is fast on its device.
 
 use syncline_kit::Device;
 use syncline_onnx::{ModelProto, proto::NodeProto};
@@ -14,8 +14,8 @@ use crate::{
 /// Where planning the memory begins to take longer than a run on a small batch.
 const MANY_NODES: usize = 2500;
 
-/// The model in another form that computes the same; `None` if it stays as it is. Where a sum by index cannot be made safe for several
-/// threads, `options` have one.
+/// The model in another form that computes the same; `None` if it stays as it is. Where a sum by index cannot
+/// be made safe for several threads, `options` have one.
 pub(crate) fn rewrite_for(
     runtime: &Runtime,
     model: &ModelProto,

@@ -22,14 +22,15 @@ pub struct Runtime {
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
 
 impl Runtime {
-    /// Loads `libonnxruntime` from a file, once per process: loading the same file again gives the same runtime. A name
-    /// without a folder, of which there is no file here, is left to the dynamic loader.
+    /// Loads `libonnxruntime` from a file, once per process: loading the same file again gives the same
+    /// runtime. A name without a folder, of which there is no file here, is left to the dynamic loader.
     ///
-    /// Sends no telemetry. Fails if the file is missing, is no ONNX Runtime or too old a one, or if the process has
-    /// already loaded another file.
+    /// Sends no telemetry. Fails if the file is missing, is no ONNX Runtime or too old a one, or if the
+    /// process has already loaded another file.
     ///
     /// # Errors
-    /// E320 if there is no such file, E321 if it is no ONNX Runtime that can be used, E322 if another one is loaded.
+    /// E320 if there is no such file, E321 if it is no ONNX Runtime that can be used, E322 if another one is
+    /// loaded.
     pub fn load(path: &Path) -> Result<Self, BackendError> {
         let path = match path.canonicalize() {
             Ok(path) => path,

@@ -1,9 +1,10 @@
 //! Sums of rows by index in an order that does not depend on threads.
 //!
-//! ONNX Runtime's CPU kernel of `ScatterND` splits the updates among its threads and lets them add to one element at the
-//! same time: sums of repeated indices, such as the gradient of an embedding, come out wrong (seen in 1.31.1). Its
-//! `ScatterElements` adds one after the other. It wants an index for each element, which makes it several times slower
-//! (1024 rows of 128: 0.5 instead of 0.04 ms), but lets the rest of a model have its threads.
+//! ONNX Runtime's CPU kernel of `ScatterND` splits the updates among its threads and lets them add to one
+//! element at the same time: sums of repeated indices, such as the gradient of an embedding, come out wrong
+//! (seen in 1.31.1). Its `ScatterElements` adds one after the other. It wants an index for each element,
+//! which makes it several times slower (1024 rows of 128: 0.5 instead of 0.04 ms), but lets the rest of a
+//! model have its threads.
 
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{Graph, ModelProto, attr_int, attr_string};
@@ -17,7 +18,8 @@ pub(super) fn is_scatter_add(node: &NodeProto) -> bool {
     combines || node.subgraphs().flat_map(|graph| &graph.node).any(is_scatter_add)
 }
 
-/// The model with `ScatterElements` in the place of each `ScatterND` that adds whole rows; others stay as they are.
+/// The model with `ScatterElements` in the place of each `ScatterND` that adds whole rows; others stay as
+/// they are.
 pub(super) fn sequential_scatter_adds(model: &ModelProto) -> Option<ModelProto> {
     if model.opset() < LEAST_OPSET {
         return None;

@@ -15,7 +15,8 @@ use crate::shortage::is_device_loss;
 use syncline_onnx::TensorView;
 
 impl Runtime {
-    /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
+    /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds
+    /// for a GPU.
     #[doc(hidden)]
     pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
         driver::check(device, &parts.preload)?;
@@ -33,8 +34,9 @@ impl Runtime {
         Ok(runtime.tried_on(device, page_locks))
     }
 
-    /// Why a device computes nothing more for this process, if that is so; it is tried with a small product. An error of CUDA such as an
-    /// illegal memory access stays until the process ends. One that has no memory left is not lost.
+    /// Why a device computes nothing more for this process, if that is so; it is tried with a small product.
+    /// An error of CUDA such as an illegal memory access stays until the process ends. One that has no
+    /// memory left is not lost.
     pub fn device_loss(&self, device: Device) -> Option<String> {
         let error = verify(self, device).err()?.to_string();
         is_device_loss(&error).then_some(error)

@@ -21,7 +21,8 @@ pub enum Optimize {
     Off,
     /// Constant folding and rewrites into standard operators.
     Basic,
-    /// Everything, including fusions into ONNX Runtime's own operators, and convolutions on its blocked kernels.
+    /// Everything, including fusions into ONNX Runtime's own operators, and convolutions on its blocked
+    /// kernels.
     #[default]
     All,
 }
@@ -29,8 +30,8 @@ pub enum Optimize {
 /// How to run a model.
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
-    /// Threads inside one operator, the calling thread included. Default 1: several workers share a machine best with
-    /// one thread each. A model that adds up by index in an uncommon way gets one in any case.
+    /// Threads inside one operator, the calling thread included. Default 1: several workers share a machine
+    /// best with one thread each. A model that adds up by index in an uncommon way gets one in any case.
     pub intra_threads: usize,
     /// Whether idle threads spin. Default no: two spinning threads each halve the throughput of workers that
     /// outnumber the cores.
@@ -39,13 +40,13 @@ pub struct ExecOptions {
     pub optimize: Optimize,
     /// What to compute on. Default the CPU.
     pub device: Device,
-    /// Whether a GPU may round the factors of float32 products to the 10 bits of TensorFloat-32, for which it has faster
-    /// units. Default no. Of no effect on the CPU.
+    /// Whether a GPU may round the factors of float32 products to the 10 bits of TensorFloat-32, for which
+    /// it has faster units. Default no. Of no effect on the CPU.
     pub tf32: bool,
     /// Whether inputs have another shape in nearly every run. Default no. Of no effect on a GPU.
     pub varying_shapes: bool,
-    /// Most bytes of a GPU's memory that the model may take for parameters, values and scratch space; `None`: all there
-    /// are. Of no effect on the CPU.
+    /// Most bytes of a GPU's memory that the model may take for parameters, values and scratch space;
+    /// `None`: all there are. Of no effect on the CPU.
     pub device_memory: Option<u64>,
 }
 
@@ -66,17 +67,20 @@ impl Default for ExecOptions {
 /// Largest tensor that constant folding may make, in bytes: a node of a few bytes can ask for gigabytes.
 const MOST_FOLDED_BYTES: u32 = 1 << 28;
 
-/// Whether ONNX Runtime plans the memory of a run (its "memory pattern"): the first run of a shape takes each value by itself, and later
-/// ones take one block for all of them, beside what the first has left in the arena. Each plan is kept as long as the session.
+/// Whether ONNX Runtime plans the memory of a run (its "memory pattern"): the first run of a shape takes each
+/// value by itself, and later ones take one block for all of them, beside what the first has left in the
+/// arena. Each plan is kept as long as the session.
 ///
-/// On a CPU and in one shape that saves a third of the time where nodes are many and small. In another shape each time the plan takes
-/// longer than the step, and on a GPU, where a kernel's start hides what it saves, it takes half of a memory that is dear.
+/// On a CPU and in one shape that saves a third of the time where nodes are many and small. In another shape
+/// each time the plan takes longer than the step, and on a GPU, where a kernel's start hides what it saves,
+/// it takes half of a memory that is dear.
 fn plans_memory(options: &ExecOptions) -> bool {
     options.device == Device::Cpu && !options.varying_shapes
 }
 
-/// Loads a model that [`syncline_onnx::parse`] has checked, with the settings that every session of Syncline shares. The library
-/// sees what was checked and nothing else of the file: a part that is not read could name a file of this machine.
+/// Loads a model that [`syncline_onnx::parse`] has checked, with the settings that every session of Syncline
+/// shares. The library sees what was checked and nothing else of the file: a part that is not read could name
+/// a file of this machine.
 pub(super) fn compile(
     runtime: &Runtime,
     model: ModelProto,

@@ -1,5 +1,5 @@
-//! What is wrong with the machine and not with the model, told apart from everything else that can fail in loading and in a run: a
-//! device, the CPU among them, that has no memory left, or does nothing any more.
+//! What is wrong with the machine and not with the model, told apart from everything else that can fail in
+//! loading and in a run: a device, the CPU among them, that has no memory left, or does nothing any more.
 
 use syncline_kit::Device;
 
@@ -23,7 +23,8 @@ const OF_DEVICE: &str = "Failed to allocate memory for requested buffer of size 
 
 /// How CUDA itself says that it failed. Most of that stays: every later call of the process fails as well.
 const OF_CUDA: &str = "CUDA failure";
-/// What a device says that fails whatever it is asked; `FE` is the frontend of cuDNN, through which convolutions go.
+/// What a device says that fails whatever it is asked; `FE` is the frontend of cuDNN, through which
+/// convolutions go.
 const DEVICE_FAILURES: [&str; 6] =
     [OF_CUDA, "CUDNN failure", "CUDNN_FE failure", "CUBLAS failure", "CURAND failure", "CUFFT failure"];
 
@@ -52,13 +53,14 @@ pub(super) fn is_device_failure(reason: &str) -> bool {
     DEVICE_FAILURES.iter().any(|sign| reason.contains(sign)) && !is_shortage(reason)
 }
 
-/// Whether these words of a trial say that a device is lost to this process. The libraries above CUDA fail in the same words where
-/// memory is short, or where they are damaged.
+/// Whether these words of a trial say that a device is lost to this process. The libraries above CUDA fail in
+/// the same words where memory is short, or where they are damaged.
 pub(super) fn is_device_loss(reason: &str) -> bool {
     reason.contains(OF_CUDA) && !is_shortage(reason)
 }
 
-/// Whether these words of a failed run are about the machine: its memory, or a device that is broken. The same may succeed on another one.
+/// Whether these words of a failed run are about the machine: its memory, or a device that is broken. The
+/// same may succeed on another one.
 pub(super) fn is_of_the_machine(reason: &str) -> bool {
     DEVICE_FAILURES.iter().chain(&SIGNS).any(|sign| reason.contains(sign))
 }

@@ -1,4 +1,5 @@
-//! What this process does at the moment, for whoever watches it: when native code ends it, this is the last that is known.
+//! What this process does at the moment, for whoever watches it: when native code ends it, this is the last
+//! that is known.
 
 use std::sync::{Mutex, PoisonError};
 

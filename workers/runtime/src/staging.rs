@@ -12,8 +12,8 @@ use syncline_onnx::{ElementType, TensorView};
 /// Floats for which a thread is worth its start: 4 MiB.
 const LEAST_PART: usize = 1 << 20;
 
-/// Copies a tensor to memory of `host`: that of `slot` if it is of the same kind, else anew. `view` has as many numbers as its
-/// shape says. Large ones are copied on so many threads.
+/// Copies a tensor to memory of `host`: that of `slot` if it is of the same kind, else anew. `view` has as
+/// many numbers as its shape says. Large ones are copied on so many threads.
 pub(super) fn stage<'s>(
     slot: &'s mut Option<DynTensor>,
     host: &Allocator,
@@ -54,7 +54,8 @@ fn copy_to(locked: &mut [f32], from: &[f32], threads: usize) {
     copy_on(thread::Builder::new, locked, from, threads);
 }
 
-/// The same on threads that `builder` makes, as far as the system gives them: this one copies what they do not.
+/// The same on threads that `builder` makes, as far as the system gives them: this one copies what they do
+/// not.
 fn copy_on(builder: impl Fn() -> thread::Builder, locked: &mut [f32], from: &[f32], threads: usize) {
     let parts = (from.len() / LEAST_PART).clamp(1, threads.max(1));
     if parts == 1 {

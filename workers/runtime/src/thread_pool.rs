@@ -10,8 +10,9 @@ use tracing::warn;
 
 /// As many of the `wanted` threads as the system gives now, the calling one included.
 ///
-/// ONNX Runtime starts the threads of a session one after the other, and where a later one is refused it waits forever for the end of
-/// those that are there. So as many are there at the same time before: some 20 us each.
+/// ONNX Runtime starts the threads of a session one after the other, and where a later one is refused it
+/// waits forever for the end of those that are there. So as many are there at the same time before: some 20
+/// us each.
 pub(super) fn given_threads(wanted: usize) -> usize {
     let given = given(wanted, |work| thread::Builder::new().name("onnxruntime".to_owned()).spawn(work));
     if given < wanted {

@@ -1,9 +1,10 @@
 //! Forward models that were exported for one batch size, made to take any.
 //!
-//! A job feeds batches of other sizes: the last one of an epoch, those of policies that balance the load, those of an
-//! evaluation. [`open_batch`] opens the first axis of every data input and changes what the exporter has computed from
-//! its size (`rewrite`). That is a guess, so that it is proved: the opened model runs on one sample more than the
-//! original, and has to make of the others what the original makes of them (`verify`).
+//! A job feeds batches of other sizes: the last one of an epoch, those of policies that balance the load,
+//! those of an evaluation. [`open_batch`] opens the first axis of every data input and changes what the
+//! exporter has computed from its size (`rewrite`). That is a guess, so that it is proved: the opened model
+//! runs on one sample more than the original, and has to make of the others what the original makes of them
+//! (`verify`).
 
 mod rewrite;
 mod verify;
@@ -35,8 +36,8 @@ pub enum BatchAxis {
     },
 }
 
-/// Opens the batch axis of a forward model that is to be trained with these options. Where it is fixed this costs three or
-/// four session loads and two runs.
+/// Opens the batch axis of a forward model that is to be trained with these options. Where it is fixed this
+/// costs three or four session loads and two runs.
 pub fn open_batch(
     runtime: &Runtime,
     onnx: &[u8],

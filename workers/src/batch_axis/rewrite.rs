@@ -1,7 +1,7 @@
 //! Sizes that an exporter has computed from the size of the batch, in the places where they are found.
 //!
-//! A `Reshape` of data gets a shape whose first axis follows from the rest; an `Expand` to the batch asks the data how
-//! large it is. Everything else stays, and shows in the proof if it depends on the batch.
+//! A `Reshape` of data gets a shape whose first axis follows from the rest; an `Expand` to the batch asks the
+//! data how large it is. Everything else stays, and shows in the proof if it depends on the batch.
 
 use std::collections::HashSet;
 

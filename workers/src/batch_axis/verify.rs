@@ -12,8 +12,9 @@ const MOST_NUMBERS: usize = 1 << 26;
 /// Allowed difference, relative to the largest number of an output.
 const TOLERANCE: f32 = 1e-3;
 
-/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what differs. One number for the whole
-/// batch proves nothing and is left out where the other outputs do, unless it is `trained`, what the loss looks at.
+/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what differs. One
+/// number for the whole batch proves nothing and is left out where the other outputs do, unless it is
+/// `trained`, what the loss looks at.
 pub(super) fn verify(
     runtime: &Runtime,
     original: &ModelProto,
@@ -83,7 +84,8 @@ fn load(runtime: &Runtime, model: &ModelProto) -> Result<Executable, String> {
     Executable::new(runtime, &model.to_bytes(), &ExecOptions::default()).map_err(|error| error.to_string())
 }
 
-/// Numbers for the opened model, and what the original makes of them, at the first size of other open axes with which it runs.
+/// Numbers for the opened model, and what the original makes of them, at the first size of other open axes
+/// with which it runs.
 fn tried(
     original: &mut Executable,
     opened: &ModelProto,

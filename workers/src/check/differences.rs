@@ -33,8 +33,8 @@ pub(super) fn as_trained() -> ExecOptions {
 }
 
 impl Differences {
-    /// In float64 if every operator of the loss has a float64 form. `types`: of the graph's values; `fed`: where the
-    /// differences are taken.
+    /// In float64 if every operator of the loss has a float64 form. `types`: of the graph's values; `fed`:
+    /// where the differences are taken.
     pub(super) fn new(
         runtime: &Runtime,
         graph: &TrainingGraph,
@@ -102,8 +102,8 @@ impl Differences {
         graph.params.iter().map(|param| grad(&param.name)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Steps along a unit vector, for a slope of about this size, widest first: kinks spoil wide ones, rounding narrow
-    /// ones, and a wrong gradient agrees with none.
+    /// Steps along a unit vector, for a slope of about this size, widest first: kinks spoil wide ones,
+    /// rounding narrow ones, and a wrong gradient agrees with none.
     pub(super) fn steps(&self, slope: f64) -> Vec<f64> {
         if self.element == ElementType::F64 {
             // A million activations have some within a ten millionth of a kink.

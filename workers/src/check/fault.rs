@@ -1,7 +1,7 @@
 //! Where a graph goes wrong, as far as its wrong gradients tell.
 //!
-//! Every way from a parameter to the loss whose gradient is right is right; the fault lies behind all the others. A
-//! scatter that writes twice to one element is found by looking at its indices.
+//! Every way from a parameter to the loss whose gradient is right is right; the fault lies behind all the
+//! others. A scatter that writes twice to one element is found by looking at its indices.
 
 use std::collections::{HashMap, HashSet};
 
@@ -105,7 +105,8 @@ fn repeated_scatter<'n>(
     })
 }
 
-/// Says which node takes a root, power or logarithm of zero, in words that go on behind a comma; empty if none is found.
+/// Says which node takes a root, power or logarithm of zero, in words that go on behind a comma; empty if
+/// none is found.
 pub(super) fn zero_root(runtime: &Runtime, graph: &TrainingGraph, broken: &[String]) -> String {
     let found = || -> Result<Option<String>, CheckError> {
         let model = loss_alone(syncline_onnx::parse(&graph.train_onnx)?);

@@ -74,7 +74,8 @@ impl Narrow<'_> {
     }
 }
 
-/// Gives every open axis of the inputs a size: the first one is the batch, others are `axis` unless the options name them.
+/// Gives every open axis of the inputs a size: the first one is the batch, others are `axis` unless the
+/// options name them.
 pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions, axis: usize) {
     let Some(graph) = &mut model.graph else { return };
     for input in &mut graph.input {
@@ -133,8 +134,8 @@ const LEAST_SIZE: f64 = 0.1;
 
 /// Data inputs, label, parameters and running statistics, in this order.
 ///
-/// Parameters are shaken a little: first values are made by rules, and some put the model right upon a kink (x + 0 behind
-/// a Relu, where a block begins with a zero), at which a loss has no gradient to compare with.
+/// Parameters are shaken a little: first values are made by rules, and some put the model right upon a kink
+/// (x + 0 behind a Relu, where a block begins with a zero), at which a loss has no gradient to compare with.
 pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec<Fed>, CheckError> {
     let inner = syncline_onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
     let mut fed = Vec::new();
@@ -145,7 +146,8 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
     if let Some(label) = &graph.label {
         fed.push(one(label, graph.classes.unwrap_or(2), random, SplitMix64::uniform)?);
     }
-    // A ready-made graph may come without values, and from zeros some gradients are zero whatever the graph does.
+    // A ready-made graph may come without values, and from zeros some gradients are zero whatever the graph
+    // does.
     let blank = graph.params.iter().flat_map(|param| &param.initial).all(|&number| number == 0.0);
     for param in &graph.params {
         let squares: f64 = param.initial.iter().map(|&x| f64::from(x) * f64::from(x)).sum();

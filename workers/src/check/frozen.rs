@@ -1,9 +1,10 @@
-//! A graph that draws random numbers, with the numbers of one run in the place of the drawing: all later runs compute
-//! the same function, whose differences can be taken.
+//! A graph that draws random numbers, with the numbers of one run in the place of the drawing: all later runs
+//! compute the same function, whose differences can be taken.
 //!
-//! The numbers are ONNX Runtime's own, from the seeds that the nodes have: what a first run draws is read back. A Dropout
-//! becomes the product with what it would make of ones, and its mask the places where that is not zero. A value at which
-//! gradients stop is kept like those: to its gradient the loss depends on nothing behind it, and differences have to agree.
+//! The numbers are ONNX Runtime's own, from the seeds that the nodes have: what a first run draws is read
+//! back. A Dropout becomes the product with what it would make of ones, and its mask the places where that is
+//! not zero. A value at which gradients stop is kept like those: to its gradient the loss depends on nothing
+//! behind it, and differences have to agree.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,8 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
 use super::error::CheckError;
 use super::feed::{self, Fed};
 
-/// The graph with fixed numbers wherever it draws or stops a gradient; `fed` is what the first run is fed with.
+/// The graph with fixed numbers wherever it draws or stops a gradient; `fed` is what the first run is fed
+/// with.
 pub(super) fn freeze(
     runtime: &Runtime,
     graph: TrainingGraph,
@@ -77,7 +79,8 @@ fn number_name(node: &NodeProto) -> String {
     format!("syncline/kept/{}", node.output.concat())
 }
 
-/// What each node that is `kept` makes in one run, in the order of the nodes; for a Dropout, what it makes of ones.
+/// What each node that is `kept` makes in one run, in the order of the nodes; for a Dropout, what it makes of
+/// ones.
 fn numbers_of(
     runtime: &Runtime,
     model: &ModelProto,

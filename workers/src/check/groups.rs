@@ -1,9 +1,9 @@
 //! Parameters that are looked at together, and along which directions.
 //!
-//! A model has hundreds of parameters, and a difference of its loss takes a forward pass. So parameters with gradients of
-//! like size share a direction: each is moved by one over the size of its gradient, up to a random weight, so that a
-//! gradient that is off by some share changes the difference by about that share, whoever it belongs to. What differs is
-//! cut in halves until the parameters are known.
+//! A model has hundreds of parameters, and a difference of its loss takes a forward pass. So parameters with
+//! gradients of like size share a direction: each is moved by one over the size of its gradient, up to a
+//! random weight, so that a gradient that is off by some share changes the difference by about that share,
+//! whoever it belongs to. What differs is cut in halves until the parameters are known.
 
 use std::ops::Range;
 
@@ -32,8 +32,8 @@ pub(super) struct Direction {
 /// Random weights are within this, so that two faults do not cancel.
 const WEIGHTS: Range<f64> = 1.0..2.0;
 
-/// A random direction for a group: along the gradients, or `mixed` half with random numbers. `scales` are the sizes of
-/// the gradients, none of them zero.
+/// A random direction for a group: along the gradients, or `mixed` half with random numbers. `scales` are the
+/// sizes of the gradients, none of them zero.
 pub(super) fn direction(
     group: &[usize],
     grads: &[Vec<f64>],

@@ -1,18 +1,19 @@
 //! Checks a training graph on random numbers: its gradients against differences of its own loss.
 //!
-//! In: a forward model and a loss, or a training graph; the sizes of open axes. Out: for each parameter how far the
-//! gradient is off, and what a step costs. The differences are central, along the gradient itself, which finds one that
-//! is scaled or turned, and along directions that mix it with random numbers, which find parts that are missing; so that
-//! the cost is a few evaluations per parameter and not two per element. Of a large model several parameters are looked at
-//! together, as many as the time allows, see `groups`. They are taken in float64, where operators without a float64 kernel
-//! are written as others (`vjp::float64_form`); if one remains, in float32, where they are good to a few per cent only.
+//! In: a forward model and a loss, or a training graph; the sizes of open axes. Out: for each parameter how
+//! far the gradient is off, and what a step costs. The differences are central, along the gradient itself,
+//! which finds one that is scaled or turned, and along directions that mix it with random numbers, which find
+//! parts that are missing; so that the cost is a few evaluations per parameter and not two per element. Of a
+//! large model several parameters are looked at together, as many as the time allows, see `groups`. They are
+//! taken in float64, where operators without a float64 kernel are written as others (`vjp::float64_form`); if
+//! one remains, in float32, where they are good to a few per cent only.
 //!
-//! The graph is the one that a job would train, so that normalization uses the batch and Dropout drops; what it draws is
-//! drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from the kinks that rules of
-//! initialization like to hit, at which a loss has no gradient to compare with.
+//! The graph is the one that a job would train, so that normalization uses the batch and Dropout drops; what
+//! it draws is drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from
+//! the kinks that rules of initialization like to hit, at which a loss has no gradient to compare with.
 //!
-//! [`quick_check`] is the same along one random direction, for a graph that is about to be trained; it finds out more only where
-//! something differs.
+//! [`quick_check`] is the same along one random direction, for a graph that is about to be trained; it finds
+//! out more only where something differs.
 
 mod differences;
 mod error;
@@ -101,7 +102,8 @@ pub struct CheckedParam {
     pub error: f64,
     /// How many parameters were looked at together; the error is that of all of them.
     pub together: usize,
-    /// How far the gradient in float32 is from that in float64, relative to the norm; 0 if there is no float64.
+    /// How far the gradient in float32 is from that in float64, relative to the norm; 0 if there is no
+    /// float64.
     pub rounding: f64,
 }
 
@@ -123,7 +125,8 @@ impl Checked {
         param.error <= self.tolerance() && param.rounding <= most
     }
 
-    /// Whether a gradient that passes is another one in float32 than in float64, as elements next to a kink make it.
+    /// Whether a gradient that passes is another one in float32 than in float64, as elements next to a kink
+    /// make it.
     pub fn is_rounded(&self, param: &CheckedParam) -> bool {
         self.passes(param) && param.rounding > MOST_ROUNDING
     }
@@ -172,7 +175,8 @@ pub fn check(
         let (cost, _) = cost(runtime, &feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?)?;
         Ok::<_, CheckError>(cost)
     };
-    // Both are mostly loading, which takes one core; for large models the second takes half as long as the first.
+    // Both are mostly loading, which takes one core; for large models the second takes half as long as the
+    // first.
     thread::scope(|scope| {
         let recomputed = scope.spawn(recomputed);
         let checked = compared()?;
@@ -181,8 +185,8 @@ pub fn check(
     })
 }
 
-/// Derives a training graph with open sizes; where a gradient has to know them, or only some suit the model, with those of the
-/// check.
+/// Derives a training graph with open sizes; where a gradient has to know them, or only some suit the model,
+/// with those of the check.
 fn derive_open(
     runtime: &Runtime,
     forward: &[u8],
@@ -264,8 +268,8 @@ fn sizes_of(grads: &[Vec<f64>], least: f64) -> Vec<f64> {
     grads.iter().map(|grad| norm(grad).max(least)).collect()
 }
 
-/// What one run of a training graph costs on a batch of so many samples. Its inputs have these shapes of a sample, by name;
-/// whatever is open besides counts as many as the batch.
+/// What one run of a training graph costs on a batch of so many samples. Its inputs have these shapes of a
+/// sample, by name; whatever is open besides counts as many as the batch.
 pub fn step_cost(
     runtime: &Runtime,
     train_onnx: &[u8],
@@ -279,7 +283,8 @@ pub fn step_cost(
     Ok(estimate(&model.graph.unwrap_or_default(), &types))
 }
 
-/// Also the types of all values, which take long to infer. They stay what they are where nodes that draw are replaced.
+/// Also the types of all values, which take long to infer. They stay what they are where nodes that draw are
+/// replaced.
 fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<(Estimate, Types), CheckError> {
     let model = syncline_onnx::parse(&graph.train_onnx)?;
     let types = sizes(runtime, &model, NOMINAL_AXIS)?;

@@ -1,9 +1,11 @@
-//! A quick check of a training graph before it is used: one difference of its loss along one random direction.
+//! A quick check of a training graph before it is used: one difference of its loss along one random
+//! direction.
 //!
-//! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is therefore
-//! run as it is written, not as ONNX Runtime optimizes it. A graph that computes its loss and fails at its gradients is
-//! refused. Only where the difference disagrees, everything is looked at
-//! closely, so that nothing right is refused for a kink or for rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
+//! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is
+//! therefore run as it is written, not as ONNX Runtime optimizes it. A graph that computes its loss and fails
+//! at its gradients is refused. Only where the difference disagrees, everything is looked at
+//! closely, so that nothing right is refused for a kink or for rounding. Where the loss is a number and its
+//! gradients at two random points are none, no training goes anywhere.
 
 use std::time::{Duration, Instant};
 
@@ -151,8 +153,8 @@ fn compare(
     }
 }
 
-/// Whether the loss alone can be computed of what the whole graph has failed at, for this reason. Where there is no memory the
-/// graph is not to blame.
+/// Whether the loss alone can be computed of what the whole graph has failed at, for this reason. Where there
+/// is no memory the graph is not to blame.
 fn runs_without_gradients(runtime: &Runtime, graph: &TrainingGraph, fed: &[Fed], reason: &str) -> bool {
     let options = ExecOptions { optimize: Optimize::Off, ..as_trained() };
     !reason.contains("alloc") && Differences::narrow(runtime, graph, fed, &options).is_ok()
@@ -234,7 +236,8 @@ fn exactly(
     })
 }
 
-/// In float32, where each parameter moves by the same share of its size, and what changes the loss more counts more.
+/// In float32, where each parameter moves by the same share of its size, and what changes the loss more
+/// counts more.
 fn roughly(
     runtime: &Runtime,
     graph: &TrainingGraph,

@@ -73,7 +73,8 @@ impl Search<'_> {
             let direction = direction(group, self.grads, self.scales, &mut self.random, round > 0);
             let mut closest = f64::INFINITY;
             let steps = self.differences.steps(direction.unit);
-            // The step that did for the last direction first: kinks are near everywhere in a model, or nowhere.
+            // The step that did for the last direction first: kinks are near everywhere in a model, or
+            // nowhere.
             let first = self.step;
             let order = [first].into_iter().chain((0..steps.len()).filter(|step| *step != first));
             for step in order {
@@ -92,8 +93,8 @@ impl Search<'_> {
     }
 }
 
-/// Random directions for each of `groups`, for which there are so many evaluations left; one at least, since a part
-/// that is missing does not show along the gradient.
+/// Random directions for each of `groups`, for which there are so many evaluations left; one at least, since
+/// a part that is missing does not show along the gradient.
 fn affordable(evaluations: f64, groups: usize) -> usize {
     let each = evaluations / groups.max(1) as f64;
     ((each / 2.0) as usize).saturating_sub(1).clamp(1, MIXED_DIRECTIONS)

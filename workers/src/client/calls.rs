@@ -36,8 +36,8 @@ fn whole_seconds(age: Duration) -> u64 {
 }
 
 impl Client {
-    /// What the engine that leads says about itself right now: nothing is repeated. Where none of those that are known leads, or
-    /// that one is not reached, what one says that stands by.
+    /// What the engine that leads says about itself right now: nothing is repeated. Where none of those that
+    /// are known leads, or that one is not reached, what one says that stands by.
     ///
     /// # Errors
     /// E300 if no engine is reached, E143 if it is of another release.
@@ -59,13 +59,15 @@ impl Client {
         self.retry(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
-    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, with the nonce of the job and whether it is a new
-    /// one: the same spec again is the job that is there. Repeated while the engine is away, which makes no second job. With
-    /// `replace` a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, with the nonce of the
+    /// job and whether it is a new one: the same spec again is the job that is there. Repeated while the
+    /// engine is away, which makes no second job. With `replace` a job of the same id that is over makes
+    /// room, with all that is stored of it but its snapshot files.
     ///
     /// # Errors
-    /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be replaced goes on, E132 if a
-    /// blob was not uploaded; E135 if Redis does not do its part; E300 if no engine is reached, E136 if none leads.
+    /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be
+    /// replaced goes on, E132 if a blob was not uploaded; E135 if Redis does not do its part; E300 if no
+    /// engine is reached, E136 if none leads.
     pub(super) async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(u32, bool), ClientError> {
         let nonce: u32 = rand::random();
         let there = self
@@ -92,18 +94,21 @@ impl Client {
         .await
     }
 
-    /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
+    /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than
+    /// this.
     ///
     /// # Errors
-    /// E139 if a job cannot be read, whose blobs nobody knows then, E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
+    /// E139 if a job cannot be read, whose blobs nobody knows then, E142 if a shard does not do it; E300 if
+    /// no engine is reached, E136 if none leads.
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
         let older_than_s = whole_seconds(older_than);
         self.retry(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
     }
 
-    /// What lies on the shards' disks in folders of jobs that nobody knows any more, and in which nothing was written for so long:
-    /// checkpoints of jobs whose keys expired, or that Redis has lost, while no engine was there; snapshots of jobs that were deleted
-    /// or are over for more than a week. With `remove` they are gone then.
+    /// What lies on the shards' disks in folders of jobs that nobody knows any more, and in which nothing was
+    /// written for so long: checkpoints of jobs whose keys expired, or that Redis has lost, while no
+    /// engine was there; snapshots of jobs that were deleted or are over for more than a week. With
+    /// `remove` they are gone then.
     ///
     /// # Errors
     /// E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
@@ -132,8 +137,8 @@ impl Client {
         self.retry(call).await
     }
 
-    /// Every job known, oldest first; of more than some ten thousand the newest. [`list_jobs`](Self::list_jobs) says how many are left
-    /// out.
+    /// Every job known, oldest first; of more than some ten thousand the newest.
+    /// [`list_jobs`](Self::list_jobs) says how many are left out.
     ///
     /// # Errors
     /// E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
@@ -141,8 +146,8 @@ impl Client {
         Ok(self.list_jobs(None).await?.jobs)
     }
 
-    /// Every job that goes on, and the newest `most_over` of those that are over; without it all of them, as far as one answer holds
-    /// them.
+    /// Every job that goes on, and the newest `most_over` of those that are over; without it all of them, as
+    /// far as one answer holds them.
     ///
     /// # Errors
     /// As [`jobs`](Self::jobs).
@@ -163,8 +168,8 @@ impl Client {
     /// One job with its workers as of right now: nothing is repeated.
     ///
     /// # Errors
-    /// E131 if there is no such job, E650 if another has its name by now; E300 if no engine is reached, E136 if none leads, E143 if it is
-    /// of another release.
+    /// E131 if there is no such job, E650 if another has its name by now; E300 if no engine is reached, E136
+    /// if none leads, E143 if it is of another release.
     #[doc(hidden)]
     pub async fn status_once(&self, job: &JobRef) -> Result<JobView, ClientError> {
         let record = self
@@ -176,15 +181,18 @@ impl Client {
         Ok(JobView::read_or_damaged(&record)?)
     }
 
-    /// One job with its workers. One of which something cannot be read is damaged, as in [`jobs`](Self::jobs).
+    /// One job with its workers. One of which something cannot be read is damaged, as in
+    /// [`jobs`](Self::jobs).
     ///
     /// # Errors
-    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of
+    /// another release.
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
         Ok(JobView::read_or_damaged(&self.record(job).await?)?)
     }
 
-    /// The status of a job as the engine answers it, with every number as text: this is what loses nothing when it is kept.
+    /// The status of a job as the engine answers it, with every number as text: this is what loses nothing
+    /// when it is kept.
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
@@ -213,11 +221,12 @@ impl Client {
         self.stream(job, JobStream::Metrics, after).await
     }
 
-    /// What its model was worth on samples that it is not trained on, behind a point of that, oldest first; without one, all of
-    /// it, the best one always among them.
+    /// What its model was worth on samples that it is not trained on, behind a point of that, oldest first;
+    /// without one, all of it, the best one always among them.
     ///
     /// # Errors
-    /// E131 if there is no such job, E143 if the engine is of another release; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E143 if the engine is of another release; E300 if no engine is reached,
+    /// E136 if none leads.
     pub async fn evaluations(
         &self,
         job: &JobId,
@@ -233,7 +242,8 @@ impl Client {
         Ok(points)
     }
 
-    /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest 200.
+    /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest
+    /// 200.
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
@@ -277,7 +287,8 @@ impl Client {
     /// Why there is a barrier, whom it waits for, and what was expected of it.
     ///
     /// # Errors
-    /// E131 if there is no such job, E138 if it has no such barrier, or does not keep it any more; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E138 if it has no such barrier, or does not keep it any more; E300 if no
+    /// engine is reached, E136 if none leads.
     pub async fn explain_barrier(
         &self,
         job: &JobId,
@@ -293,7 +304,8 @@ impl Client {
     /// Why a task is in the state it is in.
     ///
     /// # Errors
-    /// E131 if there is no such job, E138 if it has no such task, or does not keep it any more; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E138 if it has no such task, or does not keep it any more; E300 if no
+    /// engine is reached, E136 if none leads.
     pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskExplanation, ClientError> {
         self.retry(|c| {
             let (job, task) = (job.clone(), task.clone());
@@ -315,8 +327,9 @@ impl Client {
         .await
     }
 
-    /// Cancels a job: nothing more of it begins, functions that run are told to stop and given up ten seconds later. The job
-    /// is over then, or when the last of them has ended; [`wait`](Self::wait) waits for that.
+    /// Cancels a job: nothing more of it begins, functions that run are told to stop and given up ten seconds
+    /// later. The job is over then, or when the last of them has ended; [`wait`](Self::wait) waits for
+    /// that.
     ///
     /// # Errors
     /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
@@ -324,13 +337,14 @@ impl Client {
         self.cancel_with(job, &Cancellation::default()).await
     }
 
-    /// Cancels one task of a graph, while the others go on: it fails (E602) and is not tried again, and what needs its value follows as
-    /// after any failure; the job fails, unless the task has `skip_dependents_on_failure`. One that runs is told to stop, and given up
-    /// after the grace; a value that it gives until then counts. A task that gives what another one gives has that one canceled.
+    /// Cancels one task of a graph, while the others go on: it fails (E602) and is not tried again, and what
+    /// needs its value follows as after any failure; the job fails, unless the task has
+    /// `skip_dependents_on_failure`. One that runs is told to stop, and given up after the grace; a value
+    /// that it gives until then counts. A task that gives what another one gives has that one canceled.
     ///
     /// # Errors
-    /// E131 if there is no such job, E137 if it is over, E138 if it has no such task, E599 if that is over; E300 if no engine is reached,
-    /// E136 if none leads.
+    /// E131 if there is no such job, E137 if it is over, E138 if it has no such task, E599 if that is over;
+    /// E300 if no engine is reached, E136 if none leads.
     pub async fn cancel_task(
         &self,
         job: &JobId,
@@ -374,7 +388,8 @@ impl Client {
     /// Cancels the job of one submission.
     ///
     /// # Errors
-    /// As [`cancel_with`](Self::cancel_with), E650 if another job has the name by now, E139 if the job is damaged.
+    /// As [`cancel_with`](Self::cancel_with), E650 if another job has the name by now, E139 if the job is
+    /// damaged.
     #[doc(hidden)]
     pub async fn cancel_job(&self, job: &JobRef, how: &Cancellation) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);

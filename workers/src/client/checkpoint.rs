@@ -33,13 +33,15 @@ pub struct SavedCheckpoint {
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// Has the shards keep a checkpoint of what a training has learned so far, and waits until it is complete: until all
-    /// workers have ended what they hold, and all shards have written. Training goes on once they have copied. Of a training that is
-    /// paused one is kept as well. Its number is that of the result, or a smaller one where a later checkpoint came first.
+    /// Has the shards keep a checkpoint of what a training has learned so far, and waits until it is
+    /// complete: until all workers have ended what they hold, and all shards have written. Training goes
+    /// on once they have copied. Of a training that is paused one is kept as well. Its number is that of
+    /// the result, or a smaller one where a later checkpoint came first.
     ///
     /// # Errors
-    /// E638 if none can be made, as of a graph of tasks, or with `checkpoint = "none"`, or does not come because of a full disk; E131 if there
-    /// is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
+    /// E638 if none can be made, as of a graph of tasks, or with `checkpoint = "none"`, or does not come
+    /// because of a full disk; E131 if there is no such job, E137 if it is over; E300 if no engine is
+    /// reached, E136 if none leads.
     pub async fn keep_checkpoint(&self, job: &JobId) -> Result<u64, ClientError> {
         let asked = |c: ClientServiceClient| {
             let job = job.clone();
@@ -56,13 +58,15 @@ impl Client {
         Ok(number)
     }
 
-    /// Writes a training's checkpoint, the newest or the one of this `number`, as one safetensors file: parameters, the
-    /// optimizer's state, and how far the training was. [`Settings::resume`](crate::submit::Settings::resume) goes on from it,
-    /// with any number of shards and workers.
+    /// Writes a training's checkpoint, the newest or the one of this `number`, as one safetensors file:
+    /// parameters, the optimizer's state, and how far the training was.
+    /// [`Settings::resume`](crate::submit::Settings::resume) goes on from it, with any number of shards
+    /// and workers.
     ///
-    /// The job may be running or over; one that is done has that of its end, if that was asked for in its settings. The file is complete or absent.
-    /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes, and a second more for each MB of all, where it would
-    /// have been removed before.
+    /// The job may be running or over; one that is done has that of its end, if that was asked for in its
+    /// settings. The file is complete or absent. Costs the memory of one shard's part. Each shard keeps
+    /// its part for ten minutes, and a second more for each MB of all, where it would have been removed
+    /// before.
     ///
     /// # Errors
     /// E146 if the job has no such checkpoint, E244 if the file cannot be written.
@@ -88,8 +92,9 @@ impl Client {
     }
 }
 
-/// The name of a file that is being written: of no other call, even in other containers and before a crash, where processes have the same
-/// numbers; and in the same folder, so that it can be renamed. The file is removed when this is dropped before it has been.
+/// The name of a file that is being written: of no other call, even in other containers and before a crash,
+/// where processes have the same numbers; and in the same folder, so that it can be renamed. The file is
+/// removed when this is dropped before it has been.
 struct Unfinished(PathBuf);
 
 impl Unfinished {

@@ -19,7 +19,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 pub enum JobNews {
     /// What happened next, with its position in the stream.
     Event(Box<Entry<JobEvent>>),
-    /// Events are missing here: a job keeps its newest 200, and more came between two looks, or Redis has lost some.
+    /// Events are missing here: a job keeps its newest 200, and more came between two looks, or Redis has
+    /// lost some.
     Missed,
 }
 
@@ -36,8 +37,9 @@ pub struct EventStream {
 }
 
 impl Client {
-    /// Follows a job from the event behind a position on, and without one from its oldest event that is kept, until it is
-    /// over. It is the job that has the name at the first look: one that takes it later is another.
+    /// Follows a job from the event behind a position on, and without one from its oldest event that is kept,
+    /// until it is over. It is the job that has the name at the first look: one that takes it later is
+    /// another.
     pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream {
         EventStream {
             client: self.clone(),
@@ -56,12 +58,13 @@ impl EventStream {
         self.cursor.or(self.told)
     }
 
-    /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it goes on as long
-    /// as the client is [patient](super::Patience), and may be called again after an error that
-    /// [passes](ClientError::is_passing): nothing is lost or told twice.
+    /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it
+    /// goes on as long as the client is [patient](super::Patience), and may be called again after an
+    /// error that [passes](ClientError::is_passing): nothing is lost or told twice.
     ///
     /// # Errors
-    /// E131 if there is no such job, E650 if it was replaced meanwhile; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E650 if it was replaced meanwhile; E300 if no engine is reached, E136 if
+    /// none leads.
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
@@ -81,8 +84,8 @@ impl EventStream {
         }
     }
 
-    /// Reads what has happened since. Whether the job is over is asked before: what ended it is among its events. That does not read
-    /// its workers, of which there may be thousands.
+    /// Reads what has happened since. Whether the job is over is asked before: what ended it is among its
+    /// events. That does not read its workers, of which there may be thousands.
     async fn look(&mut self) -> Result<(), ClientError> {
         if self.job.nonce.is_none() {
             self.job = self.client.status(&self.job.id).await?.job.job_ref();
@@ -110,8 +113,8 @@ fn before(StreamCursor { at_ms, number }: StreamCursor) -> StreamCursor {
     }
 }
 
-/// What is new to somebody who has read up to `cursor`, out of entries from there on. Where that one is gone, so are those that
-/// came between.
+/// What is new to somebody who has read up to `cursor`, out of entries from there on. Where that one is gone,
+/// so are those that came between.
 fn news(cursor: Option<StreamCursor>, entries: Vec<Entry<JobEvent>>) -> Vec<JobNews> {
     let is_known = |entry: &Entry<JobEvent>| cursor == Some(entry.cursor);
     let missed = cursor.is_some() && !entries.first().is_some_and(is_known);

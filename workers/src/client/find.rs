@@ -1,4 +1,5 @@
-//! The cluster that a person means who names none: that of the environment, or of `syncline up` on this machine.
+//! The cluster that a person means who names none: that of the environment, or of `syncline up` on this
+//! machine.
 
 use std::{
     collections::BTreeMap,
@@ -158,8 +159,8 @@ impl RunningCluster {
     /// `None` if nothing runs on this directory, or what is written there makes no sense.
     ///
     /// # Errors
-    /// If the file is there and cannot be read; E129 as the cause if somebody else may have put it there, who would have made us
-    /// part of a cluster of theirs.
+    /// If the file is there and cannot be read; E129 as the cause if somebody else may have put it there, who
+    /// would have made us part of a cluster of theirs.
     pub fn load(state_dir: &Path) -> io::Result<Option<Self>> {
         let path = Self::path(state_dir);
         let read = folder::check_ours(state_dir)
@@ -178,7 +179,8 @@ pub fn is_hidden(redis: &str) -> bool {
     redis.contains(HIDDEN)
 }
 
-/// The state directory that was named, else the user's own: `$XDG_STATE_HOME/syncline` or `~/.local/state/syncline`.
+/// The state directory that was named, else the user's own: `$XDG_STATE_HOME/syncline` or
+/// `~/.local/state/syncline`.
 ///
 /// # Errors
 /// E512 if none is named and the environment has no place for one.
@@ -206,12 +208,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that SYNCLINE_ENGINE, SYNCLINE_TOKEN_FILE and SYNCLINE_STATE_DIR name, as for the command line; without
-    /// them that of `syncline up` on this machine. Reads files, does not connect.
+    /// The cluster that SYNCLINE_ENGINE, SYNCLINE_TOKEN_FILE and SYNCLINE_STATE_DIR name, as for the command
+    /// line; without them that of `syncline up` on this machine. Reads files, does not connect.
     ///
     /// # Errors
-    /// E511 if none is named and none runs here, E502 and E505 if its files cannot be read, E512 if there is no state directory, E127 if
-    /// SYNCLINE_ENGINE names no engine.
+    /// E511 if none is named and none runs here, E502 and E505 if its files cannot be read, E512 if there is
+    /// no state directory, E127 if SYNCLINE_ENGINE names no engine.
     pub fn find() -> Result<Self, FindError> {
         let var = |name| env::var_os(name).filter(|value| !value.is_empty());
         let engines = var("SYNCLINE_ENGINE").map(|text| text.to_string_lossy().parse()).transpose()?;
@@ -223,7 +225,8 @@ impl Cluster {
     /// The cluster with these engines and this token file; what is not named stands in the state directory.
     ///
     /// # Errors
-    /// E511 if no engine is named and none runs here, E502 and E505 if the files cannot be read, E512 if there is no state directory.
+    /// E511 if no engine is named and none runs here, E502 and E505 if the files cannot be read, E512 if
+    /// there is no state directory.
     pub fn load(
         engines: Option<EngineAddresses>,
         token_path: Option<&Path>,
@@ -263,11 +266,12 @@ impl Client {
         Ok(Self::new(engines, token))
     }
 
-    /// A client for somebody who looks on ([`Patience::INTERACTIVE`]), whose engine has answered once, and what it said. An
-    /// engine that cannot be reached at all is an error at once.
+    /// A client for somebody who looks on ([`Patience::INTERACTIVE`]), whose engine has answered once, and
+    /// what it said. An engine that cannot be reached at all is an error at once.
     ///
     /// # Errors
-    /// E300 if no engine is reached, with E123 as its cause where the token is another one, and E122 where the release is.
+    /// E300 if no engine is reached, with E123 as its cause where the token is another one, and E122 where
+    /// the release is.
     pub async fn connect(cluster: &Cluster) -> Result<(Self, EngineStatus), ClientError> {
         let client = Self::new(cluster.engines.clone(), cluster.token.clone());
         let client = client.with_patience(Patience::INTERACTIVE);

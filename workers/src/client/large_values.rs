@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use super::{Client, ClientError};
 use crate::{blocking, functions::ShardValues};
 
-/// How often the engine is asked where the shards are while values are stored or fetched, which may take minutes.
+/// How often the engine is asked where the shards are while values are stored or fetched, which may take
+/// minutes.
 const ADDRESSES_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Client {

@@ -1,7 +1,7 @@
 //! What a program uses to submit jobs, to follow them, and to fetch what they learned.
 //!
-//! Needs neither Redis nor ONNX Runtime; with feature `train`, [`Client::submit`] also derives training graphs from forward
-//! models, for which it loads ONNX Runtime.
+//! Needs neither Redis nor ONNX Runtime; with feature `train`, [`Client::submit`] also derives training
+//! graphs from forward models, for which it loads ONNX Runtime.
 
 mod calls;
 mod cancellation;
@@ -77,7 +77,8 @@ impl Client {
         }
     }
 
-    /// Sets for how long calls that fail are repeated. What waits for a job, as `wait` and `get` do, is never given up before five minutes.
+    /// Sets for how long calls that fail are repeated. What waits for a job, as `wait` and `get` do, is never
+    /// given up before five minutes.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
@@ -90,8 +91,9 @@ impl Client {
         self
     }
 
-    /// A client for a program that only looks on, and asks again by itself: no engine is waited for longer than `limit`, and what fails
-    /// is not repeated, but for an answer that did not come, once, at another engine. What such a client changes may be changed twice.
+    /// A client for a program that only looks on, and asks again by itself: no engine is waited for longer
+    /// than `limit`, and what fails is not repeated, but for an answer that did not come, once, at
+    /// another engine. What such a client changes may be changed twice.
     #[must_use]
     pub fn read_only(self, limit: Duration) -> Self {
         let (engines, token) = (self.link.addresses().clone(), self.token.clone());

@@ -7,11 +7,11 @@ use crate::{
 };
 
 impl Client {
-    /// Reads and checks an ONNX model and uploads it, unless the parameter server has it. The result stands for the model in
-    /// calls of [`RUN_MODEL`](crate::functions::RUN_MODEL).
+    /// Reads and checks an ONNX model and uploads it, unless the parameter server has it. The result stands
+    /// for the model in calls of [`RUN_MODEL`](crate::functions::RUN_MODEL).
     ///
-    /// What can be told without ONNX Runtime is told here: that it is a model, whole, and in one file. What only ONNX Runtime
-    /// knows, as an operator that it lacks, fails the tasks.
+    /// What can be told without ONNX Runtime is told here: that it is a model, whole, and in one file. What
+    /// only ONNX Runtime knows, as an operator that it lacks, fails the tasks.
     ///
     /// # Errors
     /// E301 to E308 and E615 for what is no such model, E360 for a file that cannot be read.

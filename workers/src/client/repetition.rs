@@ -13,7 +13,8 @@ use super::{Client, ClientError, Patience};
 /// Pause between two attempts at a call.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Whether a call that was not answered as it should be may have been carried out. One that stands by carries out nothing.
+/// Whether a call that was not answered as it should be may have been carried out. One that stands by carries
+/// out nothing.
 fn may_have_taken_effect<T>(answer: &Result<Result<T, EngineFault>, RpcError>) -> bool {
     match answer {
         Err(_) => true,
@@ -51,8 +52,8 @@ impl Client {
         self.once_judged(call, |_| None).await
     }
 
-    /// The same for what an engine answers that stands by, too, as `stands_by` says of the answer: that counts where no other
-    /// engine gives one.
+    /// The same for what an engine answers that stands by, too, as `stands_by` says of the answer: that
+    /// counts where no other engine gives one.
     pub(super) async fn once_judged<T, F>(
         &self,
         call: impl Fn(ClientServiceClient) -> F,
@@ -84,7 +85,8 @@ impl Client {
         self.ask(&call, &stands_by).await.or_else(|error| standby.ok_or(error))
     }
 
-    /// Whether waiting cannot help: the one engine that was named stands by for another, which cannot be found.
+    /// Whether waiting cannot help: the one engine that was named stands by for another, which cannot be
+    /// found.
     fn names_only_a_standby(&self, error: &ClientError) -> bool {
         let standby = |e: &ClientError| {
             matches!(e, ClientError::Refused(EngineFault::NotActive { why: InactiveReason::Standby { .. } }))
@@ -124,8 +126,8 @@ impl Client {
         }
     }
 
-    /// A call that ends something, repeated in the same way. If its answer was lost, `is_ended` says of the next one that it has
-    /// done its work.
+    /// A call that ends something, repeated in the same way. If its answer was lost, `is_ended` says of the
+    /// next one that it has done its work.
     pub(super) async fn retry_ending<F>(
         &self,
         is_ended: impl Fn(&EngineFault) -> bool,

@@ -52,26 +52,27 @@ impl Submitted {
 }
 
 impl Client {
-    /// Derives what is to be derived, checks model and data, uploads what the parameter server lacks, and submits. Returns
-    /// when the job is committed in Redis.
+    /// Derives what is to be derived, checks model and data, uploads what the parameter server lacks, and
+    /// submits. Returns when the job is committed in Redis.
     ///
-    /// The same job again, model, data and settings, is the job that is there, even when it is over: whoever did not hear the
-    /// answer asks again. Another job under an id that is taken is refused (E130).
+    /// The same job again, model, data and settings, is the job that is there, even when it is over: whoever
+    /// did not hear the answer asks again. Another job under an id that is taken is refused (E130).
     ///
-    /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without feature `train`
-    /// only ready training graphs are taken.
+    /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without
+    /// feature `train` only ready training graphs are taken.
     ///
     /// # Errors
-    /// What is wrong with the job shows before anything is sent: E001 for names, E020 to E029 for graph and settings, E301 to E319 and E247
-    /// to E265 for the model, E330 to E339 and E480 to E489 for the data, E360 for a file that cannot be read, E364 to E368, E101 to E109 where
-    /// there is no ONNX Runtime. Then: E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300
-    /// if no engine is reached, E136 if none leads. [`SubmitError`] has them all.
+    /// What is wrong with the job shows before anything is sent: E001 for names, E020 to E029 for graph and
+    /// settings, E301 to E319 and E247 to E265 for the model, E330 to E339 and E480 to E489 for the data,
+    /// E360 for a file that cannot be read, E364 to E368, E101 to E109 where there is no ONNX Runtime.
+    /// Then: E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away,
+    /// E300 if no engine is reached, E136 if none leads. [`SubmitError`] has them all.
     pub async fn submit(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
         self.submit_prepared(self.prepare(graph).await?).await
     }
 
-    /// Submits a job as [`submit`](Self::submit); one of the same id that is over makes room, with all that is stored of it but its
-    /// snapshot files.
+    /// Submits a job as [`submit`](Self::submit); one of the same id that is over makes room, with all that
+    /// is stored of it but its snapshot files.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); E140 if the job of that id goes on.
@@ -79,17 +80,18 @@ impl Client {
         self.replace_prepared(self.prepare(graph).await?).await
     }
 
-    /// Submits a job that [`prepare`](crate::submit::prepare) has made. One that no CPU can compute is refused while a
-    /// worker computes on one.
+    /// Submits a job that [`prepare`](crate::submit::prepare) has made. One that no CPU can compute is
+    /// refused while a worker computes on one.
     ///
     /// # Errors
-    /// E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136
-    /// if none leads.
+    /// E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300
+    /// if no engine is reached, E136 if none leads.
     pub async fn submit_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
         self.upload_and_submit(job, false).await
     }
 
-    /// Submits a job as [`submit_prepared`](Self::submit_prepared); one of the same id that is over makes room.
+    /// Submits a job as [`submit_prepared`](Self::submit_prepared); one of the same id that is over makes
+    /// room.
     ///
     /// # Errors
     /// As [`submit_prepared`](Self::submit_prepared); E140 if the job of that id goes on.
@@ -97,8 +99,8 @@ impl Client {
         self.upload_and_submit(job, true).await
     }
 
-    /// As [`submit`](Self::submit), as a new job in any case: under its own id, or if that is taken under the first one that is
-    /// free of `digits-2`, `digits-3` and so on. [`Submitted::id`] says which.
+    /// As [`submit`](Self::submit), as a new job in any case: under its own id, or if that is taken under the
+    /// first one that is free of `digits-2`, `digits-3` and so on. [`Submitted::id`] says which.
     ///
     /// # Errors
     /// As [`submit`](Self::submit), but for E130.
@@ -150,8 +152,8 @@ impl Client {
         Ok(self.jobs().await?.into_iter().map(|job| job.id).collect())
     }
 
-    /// Looks whether the cluster would take a job that [`prepare`](crate::submit::prepare) has made, as far as can be told without
-    /// it: whether its workers can compute it, and who has its id. Sends nothing.
+    /// Looks whether the cluster would take a job that [`prepare`](crate::submit::prepare) has made, as far
+    /// as can be told without it: whether its workers can compute it, and who has its id. Sends nothing.
     ///
     /// # Errors
     /// E470 if a worker could not compute it, E300 if no engine is reached, E136 if none leads.
@@ -164,8 +166,9 @@ impl Client {
         }
     }
 
-    /// Derives what is to be derived, checks model and data, and uploads what the parameter server lacks: then tasks of a
-    /// graph can train it, see [`TaskGraph::train`](crate::functions::TaskGraph::train). The id of `graph` is of no use here.
+    /// Derives what is to be derived, checks model and data, and uploads what the parameter server lacks:
+    /// then tasks of a graph can train it, see [`TaskGraph::train`](crate::functions::TaskGraph::train).
+    /// The id of `graph` is of no use here.
     ///
     /// What no job names is removed after an hour or more: submit what uses it before.
     ///
@@ -175,11 +178,12 @@ impl Client {
         self.upload_training(self.prepare(graph).await?).await
     }
 
-    /// Uploads what tasks of a graph need to train a job that [`prepare`](crate::submit::prepare) has made, see
-    /// [`prepare_training`](Self::prepare_training).
+    /// Uploads what tasks of a graph need to train a job that [`prepare`](crate::submit::prepare) has made,
+    /// see [`prepare_training`](Self::prepare_training).
     ///
     /// # Errors
-    /// E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136 if none leads.
+    /// E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136 if
+    /// none leads.
     pub async fn upload_training(&self, job: PreparedJob) -> Result<PreparedTraining, SubmitError> {
         let spec = self.upload(job).await?;
         Ok(PreparedTraining::new(&spec)?)
@@ -264,7 +268,8 @@ impl Client {
         }
     }
 
-    /// Uploads what the parameter server lacks, to where the engine says that the shards are now; counts what got through.
+    /// Uploads what the parameter server lacks, to where the engine says that the shards are now; counts what
+    /// got through.
     async fn upload_blobs(
         &self,
         blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
@@ -286,8 +291,8 @@ impl Client {
     }
 }
 
-/// For how long a shard has been away: since the first failure behind the last blob that got through. The upload itself, which may
-/// take long, is no absence.
+/// For how long a shard has been away: since the first failure behind the last blob that got through. The
+/// upload itself, which may take long, is no absence.
 #[derive(Default)]
 struct Away {
     since: Option<Instant>,
@@ -304,7 +309,8 @@ impl Away {
     }
 }
 
-/// The first of `digits`, `digits-2`, `digits-3` and so on that is not taken. A long name is cut so that the number fits.
+/// The first of `digits`, `digits-2`, `digits-3` and so on that is not taken. A long name is cut so that the
+/// number fits.
 fn first_free(wanted: &JobId, taken: &BTreeSet<JobId>) -> JobId {
     let numbered = |number: u64| {
         let end = format!("-{number}");

@@ -29,7 +29,8 @@ impl Client {
     /// The settings of a training, as the engine has them.
     ///
     /// # Errors
-    /// E131 if there is no such job, E138 if it is one of general tasks; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E138 if it is one of general tasks; E300 if no engine is reached, E136
+    /// if none leads.
     pub async fn training(&self, job: &JobId) -> Result<TrainSpec, ClientError> {
         self.retry(|client| {
             let job = job.clone();

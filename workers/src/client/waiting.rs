@@ -29,12 +29,15 @@ impl Client {
         WAIT.or_longer(self.patience)
     }
 
-    /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands: once at the beginning, then
-    /// whenever that has changed, the end included. It is the job that has the name at the beginning: one that takes it later is another.
+    /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands:
+    /// once at the beginning, then whenever that has changed, the end included. It is the job that has
+    /// the name at the beginning: one that takes it later is another.
     ///
     /// # Errors
-    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last weights are lost, E131 if there
-    /// is no such job, E650 if it was replaced meanwhile, E143 if the engine is of another release; E300 if no engine was reached for five minutes, or as long as its [patience](Self::with_patience) is if that is longer, E136 if none led.
+    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last
+    /// weights are lost, E131 if there is no such job, E650 if it was replaced meanwhile, E143 if the
+    /// engine is of another release; E300 if no engine was reached for five minutes, or as long as its
+    /// [patience](Self::with_patience) is if that is longer, E136 if none led.
     pub async fn wait(&self, job: &JobId, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         self.wait_for(&job.clone().into(), on_change).await
     }
@@ -73,8 +76,8 @@ impl Client {
         .await
     }
 
-    /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
-    /// next poll.
+    /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes
+    /// wrong shows at the next poll.
     pub(super) async fn until_over(&self, job: &JobRef, wait: Duration) {
         let since = tokio::time::Instant::now();
         let wait_ms = wait.as_millis() as u64;

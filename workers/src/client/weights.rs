@@ -147,7 +147,8 @@ impl Weights {
         &self.0
     }
 
-    /// Writes them as a safetensors file, which is there as a whole or as it was before. Blocks until it is on disk.
+    /// Writes them as a safetensors file, which is there as a whole or as it was before. Blocks until it is
+    /// on disk.
     ///
     /// # Errors
     /// E244 if the file cannot be written.
@@ -194,23 +195,28 @@ impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     ///
     /// # Errors
-    /// E246 if the job has no snapshot, E139 if it is damaged, E131 if there is no such job, E404 and E410 if no shard gives it as long as this client is
-    /// patient; E300 if no engine is reached, E136 if none leads.
+    /// E246 if the job has no snapshot, E139 if it is damaged, E131 if there is no such job, E404 and E410 if
+    /// no shard gives it as long as this client is patient; E300 if no engine is reached, E136 if none
+    /// leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
         Ok(Weights(self.blob(self.kept(job).await?.1).await?))
     }
 
-    /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes numbers that are scaled as
-    /// in the data of the job, and says in its metadata how: `syncline.normalization`, and `syncline.class_names`. Of a job with `scale`, `mean`, `std`
-    /// or `standardize`, [`trained_model_with_normalization`](Self::trained_model_with_normalization) takes those of the files.
+    /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes
+    /// numbers that are scaled as in the data of the job, and says in its metadata how:
+    /// `syncline.normalization`, and `syncline.class_names`. Of a job with `scale`, `mean`, `std`
+    /// or `standardize`, [`trained_model_with_normalization`](Self::trained_model_with_normalization) takes
+    /// those of the files.
     ///
     /// # Errors
-    /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot does not fit the model.
+    /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot
+    /// does not fit the model.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
         Ok(self.trained(job).await?.0)
     }
 
-    /// The same with nodes before its float inputs that scale numbers as the job did: it takes them as they are in the files.
+    /// The same with nodes before its float inputs that scale numbers as the job did: it takes them as they
+    /// are in the files.
     ///
     /// # Errors
     /// As [`trained_model`](Self::trained_model).
@@ -228,7 +234,8 @@ impl Client {
         Ok((fill_of_job(&model, job, &snapshot, &train.data)?, train))
     }
 
-    /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.
+    /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its
+    /// last weights.
     pub(super) async fn kept(&self, job: &JobId) -> Result<(String, String), FetchError> {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
@@ -254,8 +261,8 @@ impl Client {
     }
 }
 
-/// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in seconds. As
-/// [`BlobClient::get_within`], of shards that the engine names anew each time.
+/// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in
+/// seconds. As [`BlobClient::get_within`], of shards that the engine names anew each time.
 async fn retry_while_away<T, F>(limit: Duration, fetch: impl Fn() -> F) -> Result<T, FetchError>
 where
     F: Future<Output = Result<T, FetchError>>,

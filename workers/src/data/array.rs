@@ -43,7 +43,8 @@ pub(super) struct Origin {
     pub(super) first_row: usize,
     /// Samples of the file in front of that one, which are not here.
     pub(super) skipped_rows: usize,
-    /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of its index.
+    /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of
+    /// its index.
     pub(super) columns: Vec<usize>,
 }
 
@@ -186,7 +187,8 @@ impl Array {
 }
 
 impl Array {
-    /// Samples of height, width and channels as samples of channels, height and width; `None` for other shapes.
+    /// Samples of height, width and channels as samples of channels, height and width; `None` for other
+    /// shapes.
     pub(super) fn channels_first(mut self) -> Option<Self> {
         let &[height, width, channels] = self.shape.as_slice() else { return None };
         if !self.is_side_by_side() {
@@ -233,8 +235,8 @@ impl Numbers {
         }
     }
 
-    /// The number at `index` if it is whole, else as it is. Floats count as whole below 2^24: beyond, float32 does not
-    /// hold every integer.
+    /// The number at `index` if it is whole, else as it is. Floats count as whole below 2^24: beyond, float32
+    /// does not hold every integer.
     pub(super) fn whole(&self, index: usize) -> Result<i64, f64> {
         let float = |number: f64| match number.fract() == 0.0 && number.abs() < EXACT_INTEGERS {
             true => Ok(number as i64),

@@ -31,8 +31,8 @@ pub(super) struct Block {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BlockData {
     F32(Vec<f32>),
-    /// Float64 or integers for a float input, as long as it is not known how they are to be standardized: float32 may round what tells
-    /// them apart.
+    /// Float64 or integers for a float input, as long as it is not known how they are to be standardized:
+    /// float32 may round what tells them apart.
     F64(Vec<f64>),
     /// Bytes for a float input, and the normalization of each channel, or one for all.
     Bytes(Vec<u8>, Vec<Normalization>),
@@ -118,8 +118,8 @@ impl Block {
         }
     }
 
-    /// The same with an image that changes in this pass: of a float input of three axes. `place`: its row here, and that of the data
-    /// set, by which it changes.
+    /// The same with an image that changes in this pass: of a float input of three axes. `place`: its row
+    /// here, and that of the data set, by which it changes.
     pub(super) fn gather_augmented(
         &self,
         (row, row_of_set): (u32, u32),

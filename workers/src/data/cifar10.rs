@@ -1,5 +1,6 @@
-//! The binary format of CIFAR-10: records of one label byte and 3,072 pixel bytes, 1,024 red, 1,024 green, 1,024 blue,
-//! each row by row. No header. Source: www.cs.toronto.edu/~kriz/cifar.html, section "binary version".
+//! The binary format of CIFAR-10: records of one label byte and 3,072 pixel bytes, 1,024 red, 1,024 green,
+//! 1,024 blue, each row by row. No header. Source: www.cs.toronto.edu/~kriz/cifar.html, section "binary
+//! version".
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The numbers of all samples for one input: in memory, or in files from which they are read as a batch wants them.
+//! The numbers of all samples for one input: in memory, or in files from which they are read as a batch wants
+//! them.
 
 use super::array_parts::{ArrayPart, ArrayParts};
 use super::augment::{Augmentation, Pass};
@@ -33,7 +34,8 @@ struct OnDisk {
 }
 
 impl OnDisk {
-    /// Reads these samples. Everything was checked when the file was opened: what is wrong now was not there then.
+    /// Reads these samples. Everything was checked when the file was opened: what is wrong now was not there
+    /// then.
     fn read(&self, rows: &[u32]) -> Result<Block, DataError> {
         let changed = || DataError::from(FileError::Changed { path: self.array.path().to_owned() });
         self.purpose.fit(self.array.read(rows)?).map_err(|_| changed())
@@ -60,7 +62,8 @@ impl Column {
         Ok(column)
     }
 
-    /// Element type, shape, and how the numbers of its samples are kept; of these only those in memory are here.
+    /// Element type, shape, and how the numbers of its samples are kept; of these only those in memory are
+    /// here.
     pub(super) fn like(&self) -> &Block {
         &self.parts[0].block
     }
@@ -75,7 +78,8 @@ impl Column {
         self.like().width()
     }
 
-    /// Puts the samples of a test set after these; `false` if they are of another shape or kept in another type.
+    /// Puts the samples of a test set after these; `false` if they are of another shape or kept in another
+    /// type.
     pub(super) fn append(&mut self, other: Self) -> bool {
         if self.like().kind() != other.like().kind() {
             return false;
@@ -114,8 +118,8 @@ impl Column {
         })
     }
 
-    /// Hands out these rows, which exist, in their order, in blocks: where in the block they are, and which they are. Samples on the
-    /// disk are read, a few megabytes at a time.
+    /// Hands out these rows, which exist, in their order, in blocks: where in the block they are, and which
+    /// they are. Samples on the disk are read, a few megabytes at a time.
     pub(super) fn each_block(
         &self,
         rows: &[u32],

@@ -23,13 +23,15 @@ pub(super) enum Contents {
     OnDisk(Arc<DiskFile>),
 }
 
-/// A file that stays on the disk. Whoever reads of it is told if it is another one than it was when it was opened.
+/// A file that stays on the disk. Whoever reads of it is told if it is another one than it was when it was
+/// opened.
 #[derive(Debug)]
 pub(super) struct DiskFile {
     path: PathBuf,
     file: File,
     state: State,
-    /// Number of the system's error with which a [`ContentsReader`] could not read, or 0: formats only say that a file is not theirs.
+    /// Number of the system's error with which a [`ContentsReader`] could not read, or 0: formats only say
+    /// that a file is not theirs.
     read_error: AtomicI32,
     /// Its first bytes, [`HEAD_BYTES`] at most.
     pub(super) head: Vec<u8>,
@@ -68,8 +70,8 @@ impl DiskFile {
         self.state.bytes
     }
 
-    /// Fills `bytes` with those that begin at `start`; whether they are what they were, [`check_unchanged`](Self::check_unchanged) says
-    /// behind it.
+    /// Fills `bytes` with those that begin at `start`; whether they are what they were,
+    /// [`check_unchanged`](Self::check_unchanged) says behind it.
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], start: u64) -> Result<(), DataError> {
         self.file.read_exact_at(bytes, start).map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => self.changed(),
@@ -105,7 +107,8 @@ impl DiskFile {
 }
 
 impl DiskFile {
-    /// Asks the system to fetch these bytes meanwhile; whether it does shows only in how long reading them takes.
+    /// Asks the system to fetch these bytes meanwhile; whether it does shows only in how long reading them
+    /// takes.
     pub(super) fn read_ahead(&self, start: u64, bytes: u64) {
         let _ = rustix::fs::fadvise(&self.file, start, NonZeroU64::new(bytes), Advice::WillNeed);
     }

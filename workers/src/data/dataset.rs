@@ -238,7 +238,8 @@ impl Dataset {
         self.input_columns.get(input)?.get(number)
     }
 
-    /// What the classes are called, from 0, where the labels of a CSV file are texts; none where they are numbers.
+    /// What the classes are called, from 0, where the labels of a CSV file are texts; none where they are
+    /// numbers.
     pub fn class_names(&self) -> &[String] {
         &self.class_names
     }
@@ -248,8 +249,8 @@ impl Dataset {
         self.separator
     }
 
-    /// What stands in the header of a CSV file, of several the first, where all of it is numbers that do not count the columns: it may be a
-    /// sample.
+    /// What stands in the header of a CSV file, of several the first, where all of it is numbers that do not
+    /// count the columns: it may be a sample.
     pub(crate) fn header_of_numbers(&self) -> &[String] {
         &self.header_of_numbers
     }
@@ -258,13 +259,14 @@ impl Dataset {
         self.label.as_ref()
     }
 
-    /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are held out, unless the spec has
-    /// one for that.
+    /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are
+    /// held out, unless the spec has one for that.
     ///
     /// # Errors
     /// Labels decide, and are on a disk that does not give them.
     pub fn parts(&self, spec: &DataSpec, seed: u64) -> Result<Parts, DataError> {
-        // One number chooses both where the test set is drawn, and it is not that of the training, which may change.
+        // One number chooses both where the test set is drawn, and it is not that of the training, which may
+        // change.
         let seed = if matches!(spec.split, Split::TestPercent(_)) { 0 } else { seed };
         let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default())?;
         let (train, mut validation) = match spec.validation_percent {
@@ -275,8 +277,9 @@ impl Dataset {
         Ok(Parts { train, validation, test })
     }
 
-    /// Parts so many in a hundred of these rows from the others, of each class its share, as `seed` draws them: but where one sample
-    /// reaches into the next, the last ones, without those that reach into them.
+    /// Parts so many in a hundred of these rows from the others, of each class its share, as `seed` draws
+    /// them: but where one sample reaches into the next, the last ones, without those that reach into
+    /// them.
     fn hold_out(
         &self,
         mut rows: Vec<u32>,
@@ -301,8 +304,8 @@ impl Dataset {
         Ok((rows_of(rest), rows_of(held_out)))
     }
 
-    /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set test, whatever
-    /// `split`. `seed` draws those of `TestPercent`.
+    /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set
+    /// test, whatever `split`. `seed` draws those of `TestPercent`.
     pub(super) fn split(&self, split: Split, seed: u64) -> Result<(Vec<u32>, Vec<u32>), DataError> {
         let count = self.test_from as u64;
         let is_drawn = |row: u32| match split {
@@ -336,13 +339,14 @@ impl Dataset {
         Batch { rows: 0, inputs, label: self.label.as_ref().map(|column| column.like().batch()) }
     }
 
-    /// Copies rows into `batch`, in the given order, replacing what it held. Of samples in memory it allocates only while the batch
-    /// grows; those on the disk are read.
+    /// Copies rows into `batch`, in the given order, replacing what it held. Of samples in memory it
+    /// allocates only while the batch grows; those on the disk are read.
     pub fn gather(&self, rows: &[u32], batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, None, batch)
     }
 
-    /// Copies rows into `batch` as [`gather`](Self::gather), for training in this pass: images change as the spec says in `augment`.
+    /// Copies rows into `batch` as [`gather`](Self::gather), for training in this pass: images change as the
+    /// spec says in `augment`.
     pub fn gather_to_train(&self, rows: &[u32], pass: Pass, batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, self.augmentation.as_ref().map(|augmentation| (augmentation, pass)), batch)
     }

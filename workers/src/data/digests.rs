@@ -75,8 +75,8 @@ impl Hashes {
         }
     }
 
-    /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that differ are named: that of all
-    /// does not see where one ends and the next begins.
+    /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that
+    /// differ are named: that of all does not see where one ends and the next begins.
     pub(super) fn checked(self, spec: &DataSpec) -> Result<FileDigests, DataError> {
         // Where some were passed over, that of all is not known, and follows from those of each.
         let all = match self.noted.as_ref().is_some_and(|noted| *noted == self.each) {

@@ -105,7 +105,8 @@ impl DiskArray {
         Self { shape: vec![part.len()], part, ..self }
     }
 
-    /// The same as numbers of this table. `columns`: the one of its file, from 0, that each number of a sample comes from.
+    /// The same as numbers of this table. `columns`: the one of its file, from 0, that each number of a
+    /// sample comes from.
     pub(super) fn of_table(self, path: &Path, columns: Vec<usize>) -> Self {
         Self { path: path.to_owned(), columns, ..self }
     }

@@ -1,5 +1,5 @@
-//! Numbers as named arrays hold them, little-endian, and what each type is kept as: the narrowest of [`Numbers`] that holds every
-//! value exactly.
+//! Numbers as named arrays hold them, little-endian, and what each type is kept as: the narrowest of
+//! [`Numbers`] that holds every value exactly.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -68,7 +68,8 @@ impl Described<'_> {
         Ok(numbers as usize)
     }
 
-    /// The array whose numbers begin at `start` of a file that stays on the disk, if it is so large that it stays there as well.
+    /// The array whose numbers begin at `start` of a file that stays on the disk, if it is so large that it
+    /// stays there as well.
     pub(super) fn on_disk(&self, file: &Arc<DiskFile>, start: u64) -> Result<Option<DiskArray>, DataError> {
         if self.is_fortran_order || self.sizes.is_empty() || self.sizes.contains(&0) {
             // Whoever reads it says what is wrong about it.

@@ -18,7 +18,8 @@ pub const MAX_FILE_BYTES: u64 = 4 << 30;
 pub const MAX_DISK_FILE_BYTES: u64 = 16 << 40;
 /// Most numbers in one array of a data set that is in memory, and in one sample of any.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
-/// Of so many bytes of a source's files all are read into memory, and of one of arrays that does not fit there the arrays that do.
+/// Of so many bytes of a source's files all are read into memory, and of one of arrays that does not fit
+/// there the arrays that do.
 pub const MOST_IN_MEMORY_BYTES: u64 = 512 << 20;
 /// So short ones are, however many there are before them.
 pub const ALWAYS_IN_MEMORY_BYTES: u64 = 16 << 20;
@@ -26,8 +27,9 @@ pub const ALWAYS_IN_MEMORY_BYTES: u64 = 16 << 20;
 /// Bytes that are read or unpacked between two steps.
 pub(super) const STEP_BYTES: usize = 4 << 20;
 
-/// Who follows the opening of a data set, and may end it with an error: called every [`STEP_BYTES`] that are read or unpacked, and
-/// every few thousand samples. A file system that does not answer shows in that it is not called.
+/// Who follows the opening of a data set, and may end it with an error: called every [`STEP_BYTES`] that are
+/// read or unpacked, and every few thousand samples. A file system that does not answer shows in that it is
+/// not called.
 pub(crate) type Step<'a> = dyn FnMut() -> io::Result<()> + 'a;
 
 /// How much may be read.
@@ -70,8 +72,8 @@ impl Limit {
         if self.in_memory.is_some() { Self::FILE } else { self }
     }
 
-    /// The next file comes behind one of which so many bytes are in memory. What of all files is there counts together, but for small
-    /// ones, as of labels, which always are.
+    /// The next file comes behind one of which so many bytes are in memory. What of all files is there counts
+    /// together, but for small ones, as of labels, which always are.
     pub fn spend(&mut self, bytes: u64) {
         if let Some(left) = &mut self.in_memory {
             *left = (*left).min(left.saturating_sub(bytes).max(self.always_in_memory));
@@ -83,8 +85,8 @@ impl Limit {
     }
 }
 
-/// What a file holds, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hashes`. `mark`: what a file of its source
-/// begins with, where another one would be called by its kind.
+/// What a file holds, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hashes`. `mark`:
+/// what a file of its source begins with, where another one would be called by its kind.
 pub(super) fn read(
     path: &Path,
     mark: &[u8],
@@ -167,7 +169,8 @@ fn hash_on_disk(file: &DiskFile, hashes: &mut Hashes, step: &mut Step<'_>) -> Re
     file.check_unchanged()
 }
 
-/// The same of what came in another way; `path` is what it is called. It is unpacked if it begins as gzip does.
+/// The same of what came in another way; `path` is what it is called. It is unpacked if it begins as gzip
+/// does.
 pub(super) fn read_given(
     bytes: &[u8],
     path: &Path,
@@ -253,7 +256,8 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
     KINDS.into_iter().find(|(mark, _)| bytes.starts_with(mark)).map(|(_, what)| what)
 }
 
-/// Whether these are a mark of UTF-16 and text: a safetensors file, which begins with the length of its header in 8 bytes, has zeros there.
+/// Whether these are a mark of UTF-16 and text: a safetensors file, which begins with the length of its
+/// header in 8 bytes, has zeros there.
 fn is_utf16(bytes: &[u8]) -> bool {
     const MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
     let mut units = bytes.chunks_exact(2).take(4);
@@ -283,8 +287,8 @@ fn read_bounded(
     }
 }
 
-/// Makes room for so many more numbers of a file: a process whose memory is limited says which file was too much, and other jobs of
-/// it go on, where a plain allocation would end it.
+/// Makes room for so many more numbers of a file: a process whose memory is limited says which file was too
+/// much, and other jobs of it go on, where a plain allocation would end it.
 pub(super) fn reserve<T>(numbers: &mut Vec<T>, more: usize, path: &Path) -> Result<(), DataError> {
     numbers.try_reserve(more).map_err(|_| {
         let megabytes = (more.saturating_mul(size_of::<T>()) >> 20).max(1);

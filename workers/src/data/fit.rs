@@ -1,5 +1,5 @@
-//! From an array of a file to what the model wants: shape, element type, normalization, range. Everything is checked here,
-//! so that no batch can be wrong.
+//! From an array of a file to what the model wants: shape, element type, normalization, range. Everything is
+//! checked here, so that no batch can be wrong.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -131,8 +131,8 @@ fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> 
     Ok(Block { element, shape, offset: array.offset, stride: array.stride, store })
 }
 
-/// What makes samples of this shape fit, if something does that leaves every number its meaning. `has_names`: whether inputs name their
-/// columns of a table.
+/// What makes samples of this shape fit, if something does that leaves every number its meaning. `has_names`:
+/// whether inputs name their columns of a table.
 fn remedy(wanted: &[Option<usize>], found: &Array, has_names: bool) -> Remedy {
     match found.shape.as_slice() {
         &[height, width, channels] if common_shape(wanted, &[channels, height, width]).is_some() => {
@@ -147,14 +147,15 @@ fn remedy(wanted: &[Option<usize>], found: &Array, has_names: bool) -> Remedy {
     }
 }
 
-/// Whether a sample of this shape has as many numbers as the model wants; the axes that it leaves open count as they are.
+/// Whether a sample of this shape has as many numbers as the model wants; the axes that it leaves open count
+/// as they are.
 fn has_size(wanted: &[Option<usize>], found: &[usize]) -> bool {
     let sizes = wanted.iter().zip(found).map(|(wanted, found)| wanted.unwrap_or(*found));
     sizes.fold(1, usize::saturating_mul) == found.iter().copied().fold(1, usize::saturating_mul)
 }
 
-/// The shape that the user asks for, if a sample has as many numbers, and they stay in their order: axes may be split
-/// and put together.
+/// The shape that the user asks for, if a sample has as many numbers, and they stay in their order: axes may
+/// be split and put together.
 fn requested_shape(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
@@ -185,9 +186,9 @@ fn only_regroups_axes(a: &[usize], b: &[usize]) -> bool {
     a.is_subset(&b) || b.is_subset(&a)
 }
 
-/// The shape of a sample that both sides can agree on. Axes of length 1 may be missing on either side, and flat
-/// samples take any shape of as many numbers; but other axes stay in their order, because numbers that were meant for
-/// another one would train into nonsense.
+/// The shape of a sample that both sides can agree on. Axes of length 1 may be missing on either side, and
+/// flat samples take any shape of as many numbers; but other axes stay in their order, because numbers that
+/// were meant for another one would train into nonsense.
 fn common_shape(wanted: &[Option<usize>], found: &[usize]) -> Option<Vec<usize>> {
     let core = |shape: &[usize]| shape.iter().copied().filter(|&size| size != 1).collect::<Vec<_>>();
     let fixed: Option<Vec<usize>> = wanted.iter().copied().collect();
@@ -215,7 +216,8 @@ fn display_shape(shape: &[Option<usize>]) -> String {
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
-/// How the floats of each channel are scaled, or all of them; of channels on the last axis, how each number of a sample is.
+/// How the floats of each channel are scaled, or all of them; of channels on the last axis, how each number
+/// of a sample is.
 pub(super) fn normalizations(
     spec: &DataSpec,
     input: &str,
@@ -299,8 +301,8 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
     numbers.map_err(|(index, number)| not_finite(array, index, number, is_scaled))
 }
 
-/// All numbers, normalized before anything is rounded to float32; the first one that is not finite then, and its index. `at`: how the one at
-/// an index is.
+/// All numbers, normalized before anything is rounded to float32; the first one that is not finite then, and
+/// its index. `at`: how the one at an index is.
 fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Result<Vec<f32>, (usize, f64)> {
     let normalized = |(index, number): (usize, T)| {
         let number = number.into();
@@ -351,7 +353,8 @@ fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataEr
     })
 }
 
-/// Whether every integer is a row of the table that the model looks it up in. Other numbers are not looked at.
+/// Whether every integer is a row of the table that the model looks it up in. Other numbers are not looked
+/// at.
 fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
     let check = |index: usize, rows: Option<usize>| {
         let Some(rows) = rows else { return Ok(()) };

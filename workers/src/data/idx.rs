@@ -1,7 +1,8 @@
 //! The IDX format of MNIST: a header of sizes, then numbers, all big-endian.
 //!
-//! Bytes 0 and 1 are zero, byte 2 is the element type, byte 3 the number of dimensions; then each dimension as four
-//! bytes. The first dimension counts the samples. Source: yann.lecun.com/exdb/mnist, section "file formats".
+//! Bytes 0 and 1 are zero, byte 2 is the element type, byte 3 the number of dimensions; then each dimension
+//! as four bytes. The first dimension counts the samples. Source: yann.lecun.com/exdb/mnist, section "file
+//! formats".
 
 use std::io::Read;
 use std::path::Path;

@@ -7,7 +7,8 @@ use super::dataset::Dataset;
 use super::error::DataError;
 
 impl Dataset {
-    /// Labels of these rows, by class; `None` where labels are no classes, nor one number a sample that is 0 or 1.
+    /// Labels of these rows, by class; `None` where labels are no classes, nor one number a sample that is 0
+    /// or 1.
     pub(crate) fn label_counts(&self, rows: &[u32]) -> Result<Option<BTreeMap<i64, u64>>, DataError> {
         let mut counts = BTreeMap::new();
         let are_classes = self.each_class(rows, |class| *counts.entry(class).or_default() += 1)?;
@@ -34,7 +35,8 @@ impl Dataset {
         Ok(are_classes)
     }
 
-    /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
+    /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of
+    /// a label.
     pub(crate) fn label_deviation(&self, rows: &[u32]) -> Result<Option<f64>, DataError> {
         let means = self.label_means(rows)?;
         let variances = self.mean_of_labels(rows, &|at, number| (number - means[at]).powi(2))?;
@@ -62,8 +64,8 @@ impl Dataset {
     }
 }
 
-/// How many classes a label of this shape answers for, and how many of its numbers follow each other that are of the same class: the
-/// classes are behind all other axes, but for images, as `pos_weight` has it.
+/// How many classes a label of this shape answers for, and how many of its numbers follow each other that are
+/// of the same class: the classes are behind all other axes, but for images, as `pos_weight` has it.
 pub(crate) fn label_places(shape: &[usize]) -> (usize, usize) {
     let axis = if shape.len() < 3 { shape.len().checked_sub(1) } else { Some(0) };
     axis.map_or((1, 1), |axis| (shape[axis], shape[axis + 1..].iter().product()))

@@ -1,17 +1,19 @@
-//! Data sets: read once, checked completely, and kept in memory, but for large arrays, which stay in their files.
+//! Data sets: read once, checked completely, and kept in memory, but for large arrays, which stay in their
+//! files.
 //!
-//! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`: CSV, IDX (the
-//! format of MNIST), the binary format of CIFAR-10, a text as characters, arrays of numpy, or named arrays in a safetensors file; each
-//! format is a file here. What comes out is what a model [wants](ModelSignature): as many inputs and labels as it has, in its
-//! shapes and element types.
+//! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`:
+//! CSV, IDX (the format of MNIST), the binary format of CIFAR-10, a text as characters, arrays of numpy, or
+//! named arrays in a safetensors file; each format is a file here. What comes out is what a model
+//! [wants](ModelSignature): as many inputs and labels as it has, in its shapes and element types.
 //!
-//! Files are untrusted: sizes are bounded before anything is allocated for them, every number is checked, and an error
-//! names the file, the line and the column. Afterwards no batch can be wrong: all floats are finite, all classes are in
-//! range.
+//! Files are untrusted: sizes are bounded before anything is allocated for them, every number is checked, and
+//! an error names the file, the line and the column. Afterwards no batch can be wrong: all floats are finite,
+//! all classes are in range.
 //!
-//! A training step calls [`Dataset::gather`], which copies the rows of one batch into a [`Batch`] that is used again
-//! and again: no allocation once it has grown to the largest batch. [`Dataset::gather_to_train`] does the same for samples that
-//! train, which are images that change from epoch to epoch where the job [asks](syncline_scheduler::spec::Augment) for it.
+//! A training step calls [`Dataset::gather`], which copies the rows of one batch into a [`Batch`] that is
+//! used again and again: no allocation once it has grown to the largest batch. [`Dataset::gather_to_train`]
+//! does the same for samples that train, which are images that change from epoch to epoch where the job
+//! [asks](syncline_scheduler::spec::Augment) for it.
 
 mod array;
 mod array_parts;

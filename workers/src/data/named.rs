@@ -1,5 +1,5 @@
-//! Named arrays of a file: for each input of the model, and for the label, the one of its name. The first axis of each counts the
-//! samples.
+//! Named arrays of a file: for each input of the model, and for the label, the one of its name. The first
+//! axis of each counts the samples.
 
 use std::path::Path;
 

@@ -1,7 +1,9 @@
-//! That files are those of a job, noted by whoever has read them from one end to the other: a worker that starts again need not.
+//! That files are those of a job, noted by whoever has read them from one end to the other: a worker that
+//! starts again need not.
 //!
-//! A note is an empty file. Its name is the BLAKE3 of the digests of the job and of what the system says of each file: device, inode, length, and when its
-//! bytes and its entry were changed. Whoever writes into a file may set back the time of its bytes, but not that of its entry.
+//! A note is an empty file. Its name is the BLAKE3 of the digests of the job and of what the system says of
+//! each file: device, inode, length, and when its bytes and its entry were changed. Whoever writes into a
+//! file may set back the time of its bytes, but not that of its entry.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +21,8 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 pub(super) struct Note(PathBuf);
 
 impl Note {
-    /// That of the files as they are now; `None` where the job does not know the digest of each, or one cannot be looked at.
+    /// That of the files as they are now; `None` where the job does not know the digest of each, or one
+    /// cannot be looked at.
     pub(super) fn of(spec: &DataSpec, folder: &Path) -> Option<Self> {
         let (paths, mut name) = (spec.paths(), blake3::Hasher::new());
         let knows_each = paths.len() == 1 || paths.len() == spec.file_digests.len();

@@ -1,7 +1,8 @@
-//! Named arrays in a file of `numpy.savez` or `numpy.savez_compressed`: a zip archive with a file `NAME.npy` for each.
+//! Named arrays in a file of `numpy.savez` or `numpy.savez_compressed`: a zip archive with a file `NAME.npy`
+//! for each.
 //!
-//! What the archive says of sizes is not believed: room is made for what comes, up to what the array's own header says, and that
-//! is bounded.
+//! What the archive says of sizes is not believed: room is made for what comes, up to what the array's own
+//! header says, and that is bounded.
 
 use std::collections::HashMap;
 use std::io::BufReader;

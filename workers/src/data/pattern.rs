@@ -20,7 +20,8 @@ struct Named {
     star: Option<String>,
 }
 
-/// Puts the files that are there in the place of the patterns of a data set; returns what is doubtful about them.
+/// Puts the files that are there in the place of the patterns of a data set; returns what is doubtful about
+/// them.
 pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
     let parts = [
         ("source", Some(&mut spec.source)),
@@ -91,8 +92,9 @@ fn meant(entry: &str) -> Result<Vec<Named>, DataError> {
     }
 }
 
-/// Puts files of labels into the order of those of the samples, by what `*` stands for in both, if both are of such a pattern. Where it
-/// stands for nothing alike (`train-images-*` and `train-labels-*`, whose names end in another way), their places count.
+/// Puts files of labels into the order of those of the samples, by what `*` stands for in both, if both are
+/// of such a pattern. Where it stands for nothing alike (`train-images-*` and `train-labels-*`, whose names
+/// end in another way), their places count.
 fn pair(samples: &[Named], labels: &mut Vec<Named>) -> Result<(), DataError> {
     let is_by_star = |files: &[Named]| files.iter().all(|file| file.star.is_some());
     if !is_by_star(samples) || !is_by_star(labels) {
@@ -127,8 +129,8 @@ fn is_pattern(path: &str) -> bool {
     path.contains('*') && !remote::is_url(path) && !Path::new(path).exists()
 }
 
-/// The files of a folder whose names a pattern means, in the order of the bytes of these, at least one. As for a shell, files whose name
-/// begins with a dot are only meant by a pattern that does.
+/// The files of a folder whose names a pattern means, in the order of the bytes of these, at least one. As
+/// for a shell, files whose name begins with a dot are only meant by a pattern that does.
 fn matching(path: &str) -> Result<Vec<Named>, DataError> {
     let nothing = |reason: &str| {
         DataError::from(FormatError::NoFile { pattern: path.to_owned(), reason: reason.to_owned() })

@@ -46,7 +46,8 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
             )
         }
         Split::TestEvery(0) => "`test_every` must be at least 1, not 0".to_owned(),
-        // Samples beside a test sample would train on its characters and labels, and its loss would say nothing new.
+        // Samples beside a test sample would train on its characters and labels, and its loss would say
+        // nothing new.
         Split::TestEvery(every) if sources().any(is_overlapping_text) => format!(
             "`test_every = {every}` does not go with samples of a text that overlap (`stride` below `context`), which would train on \
              what tests; set `split = {{ test_last_percent = 10 }}`, or leave `stride` out"

@@ -20,8 +20,9 @@ pub struct InputSignature {
     pub element: DataElement,
     /// Sizes of a sample's axes, without the batch.
     pub shape: Vec<Option<usize>>,
-    /// Rows of the table that each number on the last axis of a sample chooses from as it is; one for all that are alike, none if
-    /// no number does. Floats that the model casts choose as well where a job is submitted; workers are told of integers alone.
+    /// Rows of the table that each number on the last axis of a sample chooses from as it is; one for all
+    /// that are alike, none if no number does. Floats that the model casts choose as well where a job is
+    /// submitted; workers are told of integers alone.
     pub rows: Vec<Option<usize>>,
 }
 
@@ -48,7 +49,8 @@ pub enum Target {
     },
     /// Float targets.
     Values,
-    /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values, unless they are texts.
+    /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values, unless they are
+    /// texts.
     Probabilities,
 }
 
@@ -86,8 +88,8 @@ impl ModelSignature {
         }
     }
 
-    /// How many texts the model tells apart as labels: one for each class, or two where a label is 0 or 1; `None` where it takes other
-    /// numbers.
+    /// How many texts the model tells apart as labels: one for each class, or two where a label is 0 or 1;
+    /// `None` where it takes other numbers.
     pub(super) fn texts(&self) -> Option<usize> {
         match self.label.as_ref()?.target {
             Target::Classes { count, .. } => Some(count),
@@ -96,8 +98,8 @@ impl ModelSignature {
         }
     }
 
-    /// The same for labels that are texts, of which only the data say it: that texts stand for 0 and 1 a job does not store with its
-    /// model.
+    /// The same for labels that are texts, of which only the data say it: that texts stand for 0 and 1 a job
+    /// does not store with its model.
     pub(super) fn of_texts(mut self) -> Self {
         if let Some(label) = self.label.as_mut().filter(|label| label.target == Target::Values) {
             label.target = Target::Probabilities;

@@ -22,8 +22,9 @@ const SHOWN_CLASSES: usize = 10;
 /// How files differ in form from those of the job, and how they are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form<'a> {
-    /// The data whose training set names the columns of a table, if it has names, and the classes, if its labels are texts: they are
-    /// found here by them, as those of its `test`. `None`: they are taken as they stand.
+    /// The data whose training set names the columns of a table, if it has names, and the classes, if its
+    /// labels are texts: they are found here by them, as those of its `test`. `None`: they are taken as
+    /// they stand.
     pub(crate) like: Option<&'a DataSpec>,
     /// Whether columns of the label may be there or not, and are not read.
     pub(crate) passes_over_label: bool,
@@ -78,7 +79,8 @@ impl Form<'_> {
         Note::of(spec, &tables.notes())
     }
 
-    /// The names by which the columns and classes of this source are found; the files of `like` are read only if they are needed.
+    /// The names by which the columns and classes of this source are found; the files of `like` are read only
+    /// if they are needed.
     pub(super) fn names_for(
         &self,
         files: &SourceFiles<'_>,
@@ -244,7 +246,8 @@ impl<'a> SourceFiles<'a> {
         step: &mut Step<'_>,
     ) -> Result<SourceArrays, DataError> {
         let found = self.parse_as_they_are(form, wanted, like, step);
-        // What stays on the disk is read after the digest was made: what is wrong with other bytes, or with the disk, is not the data's.
+        // What stays on the disk is read after the digest was made: what is wrong with other bytes, or with
+        // the disk, is not the data's.
         self.contents.iter().filter_map(Contents::on_disk).try_for_each(|file| file.check_unchanged())?;
         found
     }

@@ -14,14 +14,17 @@ use super::signature::ModelSignature;
 pub(crate) struct Standard {
     /// A number for each channel of the axis that was asked for.
     pub(crate) mean: Vec<f64>,
-    /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
+    /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel
+    /// is constant.
     pub(crate) std: Vec<f64>,
-    /// Channels, from 0, in which all training samples have the same number: they become 0. Without those of `rounded`.
+    /// Channels, from 0, in which all training samples have the same number: they become 0. Without those of
+    /// `rounded`.
     pub(crate) constant: Vec<usize>,
-    /// Channels of a float32 file whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number
-    /// maybe.
+    /// Channels of a float32 file whose numbers are so large beside how far they lie apart that float32 has
+    /// rounded that, to one number maybe.
     pub(crate) rounded: Vec<usize>,
-    /// Shape of a sample of two axes whose scales differ along the last one, where channels were taken from the first.
+    /// Shape of a sample of two axes whose scales differ along the last one, where channels were taken from
+    /// the first.
     pub(crate) differs_along_last: Option<Vec<usize>>,
 }
 
@@ -45,8 +48,8 @@ struct Channel {
 }
 
 impl Dataset {
-    /// Computes it from these rows of the one float input that there is. The data set was opened without a mean and
-    /// without a deviation: `scale` alone has been applied. Cost: two passes over the rows.
+    /// Computes it from these rows of the one float input that there is. The data set was opened without a
+    /// mean and without a deviation: `scale` alone has been applied. Cost: two passes over the rows.
     pub(crate) fn standard(
         &self,
         rows: &[u32],
@@ -102,7 +105,8 @@ impl Dataset {
         let (rounded, exact): (Vec<usize>, Vec<usize>) =
             (0..channels.len()).partition(|&index| is_rounded(&channels[index]));
         let constant = exact.into_iter().filter(|&index| is_constant(&channels[index])).collect();
-        // Of a constant channel the mean of its numbers is that number, without what adding them up has rounded.
+        // Of a constant channel the mean of its numbers is that number, without what adding them up has
+        // rounded.
         let mean = |channel: &Channel| if is_constant(channel) { channel.least } else { channel.sum / count };
         let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
@@ -118,7 +122,8 @@ impl Dataset {
         Ok(Standard { mean, std, constant, rounded, differs_along_last })
     }
 
-    /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel finite.
+    /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel
+    /// finite.
     fn stays_finite(&self, column: &Column, channel: &Channel, mean: f64, deviation: f64) -> bool {
         let by = Normalization { factor: 1.0, mean, deviation };
         let ends = [channel.least, channel.most];
@@ -174,8 +179,8 @@ impl Column {
         Ok(channels)
     }
 
-    /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the first, which are these: all
-    /// of the first are mixtures, in which it vanishes.
+    /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the
+    /// first, which are these: all of the first are mixtures, in which it vanishes.
     fn differs_along_last(&self, rows: &[u32], of_first: &[Channel]) -> Result<bool, DataError> {
         let has_two_axes = self.shape().len() == 2 && self.shape().iter().all(|&size| size > 1);
         let least_of = |channels: &[Channel]| {

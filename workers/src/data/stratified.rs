@@ -2,8 +2,9 @@
 
 use syncline_scheduler::samples::{draw_below, permutation};
 
-/// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws c · held / count, rounded
-/// up or down: of every class so that its share is what can be expected (systematic sampling, Madow and Madow 1944).
+/// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws
+/// c · held / count, rounded up or down: of every class so that its share is what can be expected (systematic
+/// sampling, Madow and Madow 1944).
 pub(super) fn draw(count: u32, held: u32, seed: u64, classes: Option<&[i64]>) -> Vec<u32> {
     let mut order = permutation(seed, 0, count);
     if let Some(classes) = classes {

@@ -1,7 +1,7 @@
 //! Named arrays in a safetensors file.
 //!
-//! Format: an 8-byte length, a JSON header with type, shape and offset of each tensor, the numbers little-endian. Source:
-//! huggingface.co/docs/safetensors.
+//! Format: an 8-byte length, a JSON header with type, shape and offset of each tensor, the numbers
+//! little-endian. Source: huggingface.co/docs/safetensors.
 
 use std::io::Read;
 use std::path::Path;
@@ -49,7 +49,8 @@ pub(super) fn read(
     })
 }
 
-/// What the arrays are and where, counted from the place behind it: all lie in the file, side by side, to its end.
+/// What the arrays are and where, counted from the place behind it: all lie in the file, side by side, to its
+/// end.
 fn header(path: &Path, contents: &Contents) -> Result<(Metadata, u64), DataError> {
     let format = |reason: String| {
         DataError::from(FormatError::Malformed {

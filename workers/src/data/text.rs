@@ -1,6 +1,8 @@
-//! A text as characters: each is its index among the distinct characters of the text, ascending by code point.
+//! A text as characters: each is its index among the distinct characters of the text, ascending by code
+//! point.
 //!
-//! Sample i begins at character i · stride and has `context` characters; its labels are the characters one further.
+//! Sample i begins at character i · stride and has `context` characters; its labels are the characters one
+//! further.
 
 use std::io;
 use std::path::Path;

@@ -78,7 +78,8 @@ impl ArgumentError {
     note = "a `Result<T, TaskFailure>` is given as the `outcome()` of a task, a `Vec` of them as a `Vec`, an array, or a slice of such",
     note = "types are not converted: for a `String` write `\"text\".to_owned()`"
 )]
-/// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
+/// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T`
+/// each.
 pub trait IntoArgument<T> {
     /// The argument at `position` of a call in `graph`.
     ///
@@ -117,7 +118,8 @@ impl<T> IntoArgument<T> for &TaskHandle<T> {
     }
 }
 
-/// Lists of tasks that give an element each. One implementation for all that iterate would overlap with that for values.
+/// Lists of tasks that give an element each. One implementation for all that iterate would overlap with that
+/// for values.
 macro_rules! list_arguments {
     ($element:ty, $form:ident, |$given:ident| $handle:expr; $([$($length:tt)*] $list:ty),* $(,)?) => {$(
         impl<T, $($length)*> IntoArgument<Vec<$element>> for $list {

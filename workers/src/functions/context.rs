@@ -23,8 +23,8 @@ pub(crate) struct JobKey {
     pub nonce: u32,
 }
 
-/// The task that a function runs for, and its graph, to which it may add calls. A function takes a `&Context` as its first
-/// parameter if it needs one:
+/// The task that a function runs for, and its graph, to which it may add calls. A function takes a `&Context`
+/// as its first parameter if it needs one:
 ///
 /// ```
 /// # use syncline_workers::functions::{ArgumentError, Context, Function, Next};
@@ -66,8 +66,9 @@ impl Context {
         Self { job, task, attempt, is_shown, stop, progress, cluster, added: Mutex::new(None) }
     }
 
-    /// One for unit tests of a function: of task 0 of a job `test`, at its first attempt, which nobody cancels. Calls are added to it
-    /// as to any other and run by nobody, and its client reaches no engine (E300).
+    /// One for unit tests of a function: of task 0 of a job `test`, at its first attempt, which nobody
+    /// cancels. Calls are added to it as to any other and run by nobody, and its client reaches no engine
+    /// (E300).
     ///
     /// ```
     /// # use syncline_workers::functions::Context;
@@ -100,14 +101,15 @@ impl Context {
         self.attempt
     }
 
-    /// Whether nobody wants the result any more: the job is over, the attempt has run too long, or the worker ends. A long
-    /// function looks now and then, and returns something at once.
+    /// Whether nobody wants the result any more: the job is over, the attempt has run too long, or the worker
+    /// ends. A long function looks now and then, and returns something at once.
     pub fn canceled(&self) -> bool {
         self.stop.is_asked()
     }
 
-    /// Says how far the function is: `done` parts of `total`, in whatever it counts; 0 of them where it does not know. `syncline tasks`,
-    /// `explain` and `watch` show it, and [`TaskView`](syncline_scheduler::tasks::TaskView) has it. Cheap enough for a loop: the worker
+    /// Says how far the function is: `done` parts of `total`, in whatever it counts; 0 of them where it does
+    /// not know. `syncline tasks`, `explain` and `watch` show it, and
+    /// [`TaskView`](syncline_scheduler::tasks::TaskView) has it. Cheap enough for a loop: the worker
     /// sends what was said last, about once a second. It is kept nowhere, and is gone when the attempt ends.
     ///
     /// ```
@@ -133,18 +135,19 @@ impl Context {
         self.cluster.client()
     }
 
-    /// Waits for a call of [`client`](Self::client) in a function that blocks, in the runtime that its connections belong to. Panics in
-    /// an async function, which awaits it.
+    /// Waits for a call of [`client`](Self::client) in a function that blocks, in the runtime that its
+    /// connections belong to. Panics in an async function, which awaits it.
     pub fn block_on<T>(&self, call: impl Future<Output = T>) -> T {
         self.cluster.runtime().block_on(call)
     }
 
-    /// Submits a graph as a job of its own, which goes on whatever becomes of this task and its job. Returns when all of it is
-    /// stored and it has begun; an async function uses [`client`](Self::client) and waits for
-    /// [`submit_tasks`](Client::submit_tasks), so that it can be dropped meanwhile.
+    /// Submits a graph as a job of its own, which goes on whatever becomes of this task and its job. Returns
+    /// when all of it is stored and it has begun; an async function uses [`client`](Self::client) and
+    /// waits for [`submit_tasks`](Client::submit_tasks), so that it can be dropped meanwhile.
     ///
-    /// When the task is tried again it submits again, and gets the same job if id and graph are the same: derive the id from
-    /// what the task does, and take nothing into the graph that is another next time. A graph that differs is refused (E130).
+    /// When the task is tried again it submits again, and gets the same job if id and graph are the same:
+    /// derive the id from what the task does, and take nothing into the graph that is another next time.
+    /// A graph that differs is refused (E130).
     ///
     /// ```
     /// # use syncline_workers::client::TaskError;
@@ -164,8 +167,8 @@ impl Context {
         self.cluster.submit_tasks(graph)
     }
 
-    /// Adds a call to the graph. It may begin when this task has ended with a value; if this attempt fails or is skipped,
-    /// it is not added.
+    /// Adds a call to the graph. It may begin when this task has ended with a value; if this attempt fails or
+    /// is skipped, it is not added.
     ///
     /// # Errors
     /// E040, E041, E345 and E346 for what the call is given.
@@ -203,8 +206,8 @@ impl Context {
         args.into_iter().map(|args| self.call(function, args)).collect()
     }
 
-    /// Adds a training to the graph, as [`TaskGraph::train`](super::TaskGraph::train) does. What was prepared comes to the
-    /// function as an argument.
+    /// Adds a training to the graph, as [`TaskGraph::train`](super::TaskGraph::train) does. What was prepared
+    /// comes to the function as an argument.
     ///
     /// # Errors
     /// As [`call`](Self::call).

@@ -8,8 +8,8 @@ const NOT_DESCRIBED: &str = "postcard writes no names of fields, so that types w
 /// The value that these bytes are.
 ///
 /// # Errors
-/// In words, if they are another one's. Bytes that are left over are an error, too: the first of them alone are often a value of
-/// another type by chance.
+/// In words, if they are another one's. Bytes that are left over are an error, too: the first of them alone
+/// are often a value of another type by chance.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),

@@ -4,19 +4,21 @@ use std::{any::type_name, fmt, marker::PhantomData};
 
 use syncline_scheduler::{ids::MAX_NAME_BYTES, tasks::FunctionId};
 
-/// The name of a function that takes the tuple `I` and gives `O`. Workers register what it does, graphs call it:
+/// The name of a function that takes the tuple `I` and gives `O`. Workers register what it does, graphs call
+/// it:
 ///
 /// ```
 /// # use syncline_workers::functions::Function;
 /// pub const ADD: Function<(u64, u64), u64> = Function::new("add");
 /// ```
 ///
-/// A graph and a worker whose types of the same name differ never meet: the types are a part of what a worker says it has.
-/// They are compared by their names, without the modules that they stand in.
+/// A graph and a worker whose types of the same name differ never meet: the types are a part of what a worker
+/// says it has. They are compared by their names, without the modules that they stand in.
 ///
-/// Fields are not compared, and travel in their order without their names. Where a struct or an enum keeps its name and changes what is in it, give
-/// the function another name as well, such as `resize-2`: a worker of the build before would read its fields by their place. One that finds too
-/// few or too many bytes fails the task (E442); fields in another order are taken for each other.
+/// Fields are not compared, and travel in their order without their names. Where a struct or an enum keeps
+/// its name and changes what is in it, give the function another name as well, such as `resize-2`: a worker
+/// of the build before would read its fields by their place. One that finds too few or too many bytes fails
+/// the task (E442); fields in another order are taken for each other.
 pub struct Function<I, O> {
     name: &'static str,
     types: PhantomData<fn(I) -> O>,

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// Error of a function of whose errors some will come again at every attempt. `?` makes one of any error that can be printed, after which
-/// the task is tried again as its [`retries`](super::CallOptions::retries) say;
+/// Error of a function of whose errors some will come again at every attempt. `?` makes one of any error that
+/// can be printed, after which the task is tried again as its [`retries`](super::CallOptions::retries) say;
 /// [`no_retry`](Self::no_retry) makes one after which the task has failed for good.
 ///
 /// ```

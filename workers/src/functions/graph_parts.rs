@@ -21,8 +21,8 @@ struct ClassKey {
     rules: Rules,
 }
 
-/// Calls that are to be added to a graph together, with the classes that they have in common. They refer to each other by
-/// [`TaskRef::New`].
+/// Calls that are to be added to a graph together, with the classes that they have in common. They refer to
+/// each other by [`TaskRef::New`].
 #[derive(Debug)]
 pub(crate) struct GraphParts {
     pub(crate) graph: GraphNumber,
@@ -58,7 +58,8 @@ impl GraphParts {
     /// Adds a training.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and what is wrong with the training under these changes, where they are known now.
+    /// As [`add`](Self::add), and what is wrong with the training under these changes, where they are known
+    /// now.
     pub(crate) fn add_training(
         &mut self,
         training: &PreparedTraining,

@@ -20,8 +20,8 @@ impl GraphNumber {
     }
 }
 
-/// A task that will give a `T`. Of use in the graph that it was added to, as an argument of further calls, and to fetch its
-/// value.
+/// A task that will give a `T`. Of use in the graph that it was added to, as an argument of further calls,
+/// and to fetch its value.
 pub struct TaskHandle<T> {
     pub(crate) task: TaskRef,
     pub(crate) graph: GraphNumber,
@@ -58,7 +58,8 @@ impl<T> TaskHandle<T> {
     }
 }
 
-/// How a task will end: stands for a `Result<T, TaskFailure>` among the arguments of a call, see [`TaskHandle::outcome`].
+/// How a task will end: stands for a `Result<T, TaskFailure>` among the arguments of a call, see
+/// [`TaskHandle::outcome`].
 #[derive(Debug)]
 pub struct OutcomeHandle<T>(pub(crate) TaskHandle<T>);
 

@@ -72,8 +72,8 @@ impl ShardValues {
         })
     }
 
-    /// Makes a call with the addresses of all shards, again while what prevents it may pass. A shard says itself for how long its
-    /// second process is waited for.
+    /// Makes a call with the addresses of all shards, again while what prevents it may pass. A shard says
+    /// itself for how long its second process is waited for.
     fn with_shards<T>(
         &self,
         cancel_token: &CancelToken,

@@ -1,6 +1,7 @@
 //! Functions that a user's workers have, and graphs of calls to them.
 //!
-//! A [`Function`] is named once, in code that the client and the worker share; its types then hold on both sides.
+//! A [`Function`] is named once, in code that the client and the worker share; its types then hold on both
+//! sides.
 
 mod argument;
 #[cfg(feature = "worker")]

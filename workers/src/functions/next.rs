@@ -16,8 +16,8 @@ pub enum Next<O> {
     Skip,
 }
 
-/// What functions may return that give an `O`: the value, a [`Next`], or a `Result` of one of them, whose error fails the
-/// attempt: any that can be printed, or a [`FunctionError`].
+/// What functions may return that give an `O`: the value, a [`Next`], or a `Result` of one of them, whose
+/// error fails the attempt: any that can be printed, or a [`FunctionError`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a function may return that gives `{O}`",
     label = "returns `{Self}`",
@@ -65,8 +65,9 @@ impl<O, E: Into<FunctionError>> IntoNext<O, InResult<InNext>> for Result<Next<O>
     }
 }
 
-/// An error with the errors behind it, outermost first: `.map_err(with_causes)` where a function returns one whose `Display` leaves
-/// its `source()` out, as those of `thiserror` do. What a task shows is what `Display` writes, and no more.
+/// An error with the errors behind it, outermost first: `.map_err(with_causes)` where a function returns one
+/// whose `Display` leaves its `source()` out, as those of `thiserror` do. What a task shows is what `Display`
+/// writes, and no more.
 ///
 /// ```
 /// # use syncline_workers::functions::with_causes;

@@ -9,9 +9,9 @@ use super::{Function, Tensor};
 
 /// Runs an ONNX model. Every worker with ONNX Runtime has this function.
 ///
-/// The tensors are in the order of the model's inputs, what it gives in that of its outputs: both are printed by
-/// `syncline model show`. In order, rather than by name, what other tasks give can stand for them: `(model, &vec![a, b])`
-/// where both give a [`Tensor`], or `(model, c)` where the task gives all of them.
+/// The tensors are in the order of the model's inputs, what it gives in that of its outputs: both are printed
+/// by `syncline model show`. In order, rather than by name, what other tasks give can stand for them:
+/// `(model, &vec![a, b])` where both give a [`Tensor`], or `(model, c)` where the task gives all of them.
 ///
 /// ```no_run
 /// # use syncline_workers::{client::Client, functions::{RUN_MODEL, TaskGraph, Tensor}};
@@ -25,8 +25,8 @@ use super::{Function, Tensor};
 pub const RUN_MODEL: Function<(OnnxModel, Vec<Tensor>), Vec<Tensor>> =
     Function::new(syncline_rpc::status::RUN_MODEL);
 
-/// A model that lies on the parameter server, named by its digest: an argument of a few bytes for any number of tasks.
-/// [`Client::upload_model`](crate::client::Client::upload_model) makes it.
+/// A model that lies on the parameter server, named by its digest: an argument of a few bytes for any number
+/// of tasks. [`Client::upload_model`](crate::client::Client::upload_model) makes it.
 ///
 /// It stays as long as a job that is known names it, and for an hour after it was uploaded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

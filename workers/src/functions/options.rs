@@ -25,7 +25,8 @@ impl CallOptions {
         Self::default()
     }
 
-    /// A name for people, unique in the graph: 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit.
+    /// A name for people, unique in the graph: 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter
+    /// or digit.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -39,8 +40,8 @@ impl CallOptions {
         self
     }
 
-    /// How often it is tried again after it failed, panicked or took too long; 0 without this. It is not after an error of
-    /// `FunctionError::no_retry`.
+    /// How often it is tried again after it failed, panicked or took too long; 0 without this. It is not
+    /// after an error of `FunctionError::no_retry`.
     #[must_use]
     pub fn retries(mut self, times: u16) -> Self {
         self.rules.errors = times;
@@ -62,16 +63,17 @@ impl CallOptions {
         self
     }
 
-    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none. A graph with one of 0 is
-    /// refused (E062).
+    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none. A
+    /// graph with one of 0 is refused (E062).
     #[must_use]
     pub fn run_limit(mut self, limit: Duration) -> Self {
         self.rules.run_limit_ms = Some(whole_ms(limit));
         self
     }
 
-    /// Longest time for which it may wait for a worker once it could begin, in steps of a millisecond; without this it waits
-    /// forever. It fails then (E060), whatever `retries` says. A graph with one of 0 is refused (E062).
+    /// Longest time for which it may wait for a worker once it could begin, in steps of a millisecond;
+    /// without this it waits forever. It fails then (E060), whatever `retries` says. A graph with one of
+    /// 0 is refused (E062).
     #[must_use]
     pub fn queue_limit(mut self, limit: Duration) -> Self {
         self.rules.queue_limit_ms = Some(whole_ms(limit));
@@ -85,8 +87,8 @@ impl CallOptions {
         self
     }
 
-    /// Memory of a worker that it takes up while it runs, in bytes; 0 without this. It is counted, not measured: all that
-    /// runs on a worker never says more than the worker offers.
+    /// Memory of a worker that it takes up while it runs, in bytes; 0 without this. It is counted, not
+    /// measured: all that runs on a worker never says more than the worker offers.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.rules.needs.resources.memory_bytes = bytes;
@@ -107,16 +109,18 @@ impl CallOptions {
         self
     }
 
-    /// When it fails for good, what needs it is skipped, and the rest of the job goes on; without this the job fails.
-    /// [`TaskGraph::keep_going_on_failure`](super::TaskGraph::keep_going_on_failure) says so for all calls of a graph.
+    /// When it fails for good, what needs it is skipped, and the rest of the job goes on; without this the
+    /// job fails. [`TaskGraph::keep_going_on_failure`](super::TaskGraph::keep_going_on_failure) says so
+    /// for all calls of a graph.
     #[must_use]
     pub fn skip_dependents_on_failure(mut self) -> Self {
         self.rules.on_failure = OnFailure::SkipDependents;
         self
     }
 
-    /// What it gives stays for [`get`](crate::client::GraphRun::get) when the last task that takes it has ended, as that of a task with a
-    /// name does: for calls of a map, which share their options and have none.
+    /// What it gives stays for [`get`](crate::client::GraphRun::get) when the last task that takes it has
+    /// ended, as that of a task with a name does: for calls of a map, which share their options and have
+    /// none.
     #[must_use]
     pub fn keep_value(mut self) -> Self {
         self.rules.keep_value = true;

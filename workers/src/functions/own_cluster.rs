@@ -38,7 +38,8 @@ impl OwnCluster {
         &self.runtime
     }
 
-    /// Submits a graph, and waits for the answer. On a thread of its own, because an async function is in the runtime already.
+    /// Submits a graph, and waits for the answer. On a thread of its own, because an async function is in the
+    /// runtime already.
     pub(crate) fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         let submit = || self.runtime.block_on(self.client.submit_tasks(graph));
         thread::scope(|threads| threads.spawn(submit).join().unwrap_or_else(|panic| resume_unwind(panic)))

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use syncline_rpc::cut;
 use syncline_scheduler::tasks::Progress;
 
-/// What the function of one attempt has said last. A report replaces the one before: the worker tells of it about once a second,
-/// however many there are.
+/// What the function of one attempt has said last. A report replaces the one before: the worker tells of it
+/// about once a second, however many there are.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressCell(Mutex<Option<Progress>>);
 

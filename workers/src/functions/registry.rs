@@ -75,8 +75,8 @@ impl fmt::Debug for RegisteredFunction {
 }
 
 impl RegisteredFunction {
-    /// Calls it with the arguments as they travel, one behind the other. `None`: it was asked to stop and did. Async
-    /// functions run on this thread, with the timers and sockets of `runtime`.
+    /// Calls it with the arguments as they travel, one behind the other. `None`: it was asked to stop and
+    /// did. Async functions run on this thread, with the timers and sockets of `runtime`.
     pub(crate) fn call(
         &self,
         context: &Context,
@@ -125,8 +125,9 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a function that does what `function` names. It runs on a thread of its own and may block. The fields of its types are read by
-    /// their place, as [`Function`] says. One of other types does not compile:
+    /// Adds a function that does what `function` names. It runs on a thread of its own and may block. The
+    /// fields of its types are read by their place, as [`Function`] says. One of other types does not
+    /// compile:
     ///
     /// ```compile_fail
     /// # use syncline_workers::functions::{Function, Registry};
@@ -151,8 +152,8 @@ impl Registry {
         self.insert(function.id(), RegisteredFunction { name, body: Body::Blocking(Box::new(call)) })
     }
 
-    /// Adds an async function. It takes up a slot while it runs, as any other, and is dropped where it waits when nobody
-    /// wants its result any more.
+    /// Adds an async function. It takes up a slot while it runs, as any other, and is dropped where it waits
+    /// when nobody wants its result any more.
     ///
     /// # Errors
     /// E447 if there is one of that name.

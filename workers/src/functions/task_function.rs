@@ -5,8 +5,8 @@ use super::{
     next::{IntoNext, Next},
 };
 
-/// A Rust function or closure of a worker: it takes what the tuple `I` holds, one by one, and gives an `O`. A first parameter
-/// `&Context` may come before them. The parameters of a closure need their types.
+/// A Rust function or closure of a worker: it takes what the tuple `I` holds, one by one, and gives an `O`. A
+/// first parameter `&Context` may come before them. The parameters of a closure need their types.
 ///
 /// `Shape` tells the forms apart and is found by the compiler.
 #[diagnostic::on_unimplemented(

@@ -11,11 +11,12 @@ use super::{
     ArgumentError, CallArguments, CallOptions, Function, GraphNumber, GraphParts, IntoArgument, TaskHandle,
 };
 
-/// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks), which gives the
+/// A graph of calls. Built call by call, then given to
+/// [`Client::submit_tasks`](crate::client::Client::submit_tasks), which gives the
 /// [`GraphRun`](crate::client::GraphRun) that takes its handles.
 ///
-/// A call that cannot be made, for example one that takes a task of another graph, is told when the graph is submitted: the
-/// first one, with its index.
+/// A call that cannot be made, for example one that takes a task of another graph, is told when the graph is
+/// submitted: the first one, with its index.
 ///
 /// ```
 /// # use syncline_workers::functions::{Function, TaskGraph};
@@ -68,9 +69,11 @@ impl TaskGraph {
         Self { id: id.into(), parts: GraphParts::default(), keeps_going: false, broken: None }
     }
 
-    /// When a task fails for good, what needs it is skipped, and the rest of the graph goes on; without this the job fails, and cancels
-    /// what has not ended. As [`skip_dependents_on_failure`](CallOptions::skip_dependents_on_failure) in the options of each call and
-    /// training that is added after this; those that functions add while they run have options of their own.
+    /// When a task fails for good, what needs it is skipped, and the rest of the graph goes on; without this
+    /// the job fails, and cancels what has not ended. As
+    /// [`skip_dependents_on_failure`](CallOptions::skip_dependents_on_failure) in the options of each call
+    /// and training that is added after this; those that functions add while they run have options of
+    /// their own.
     #[must_use]
     pub fn keep_going_on_failure(mut self) -> Self {
         self.keeps_going = true;
@@ -99,8 +102,9 @@ impl TaskGraph {
         self.keep_fault(function.name(), added)
     }
 
-    /// Adds a training, with what the task changes of it: a [`TrainingChanges`], or a task that gives one. The engine begins
-    /// a training job for it, on workers that train; see [`Client::prepare_training`](crate::client::Client::prepare_training).
+    /// Adds a training, with what the task changes of it: a [`TrainingChanges`], or a task that gives one.
+    /// The engine begins a training job for it, on workers that train; see
+    /// [`Client::prepare_training`](crate::client::Client::prepare_training).
     pub fn train(
         &mut self,
         training: &PreparedTraining,
@@ -109,8 +113,8 @@ impl TaskGraph {
         self.train_with(&CallOptions::new(), training, changes)
     }
 
-    /// Adds a training that is treated in another way than usual. Slots, labels and priority are refused: which workers it
-    /// takes is up to its own settings.
+    /// Adds a training that is treated in another way than usual. Slots, labels and priority are refused:
+    /// which workers it takes is up to its own settings.
     pub fn train_with(
         &mut self,
         options: &CallOptions,
@@ -191,7 +195,8 @@ impl TaskGraph {
         }
     }
 
-    /// Tells the graph from others: of its classes and tasks with every byte of what they are called with, not of the id.
+    /// Tells the graph from others: of its classes and tasks with every byte of what they are called with,
+    /// not of the id.
     pub(crate) fn digest(&self) -> GraphDigest {
         let mut hasher = blake3::Hasher::new();
         let mut feed = |encoded: postcard::Result<Vec<u8>>| {

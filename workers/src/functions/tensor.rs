@@ -48,8 +48,8 @@ impl TensorError {
     }
 }
 
-/// Numbers with a shape, in row-major order: what ONNX models take and give. As an argument or result it travels as raw
-/// bytes.
+/// Numbers with a shape, in row-major order: what ONNX models take and give. As an argument or result it
+/// travels as raw bytes.
 ///
 /// ```
 /// # use syncline_workers::functions::Tensor;

@@ -25,7 +25,8 @@ pub(crate) fn wire_bytes(task: &NewTask) -> usize {
     task.args.iter().map(arg).sum::<usize>() + (task.after.len() + 3) * NUMBER_BYTES + name
 }
 
-/// The same of tasks that are added together, with what they have in common: what a training trains may be long.
+/// The same of tasks that are added together, with what they have in common: what a training trains may be
+/// long.
 #[cfg(feature = "worker")]
 pub(crate) fn added_bytes(classes: &[TaskClass], tasks: &[NewTask]) -> usize {
     let classes = postcard::to_stdvec(classes).map_or(0, |encoded| encoded.len());

@@ -14,10 +14,11 @@ use super::message::{
 };
 use crate::check::{check, check_graph, step_cost};
 
-/// Serves the parent that started this process for a model, and returns how to end; `None` in any other process.
+/// Serves the parent that started this process for a model, and returns how to end; `None` in any other
+/// process.
 ///
-/// To be called first in `main`, before anything is read or written. From then on this program loads models in processes
-/// of their own.
+/// To be called first in `main`, before anything is read or written. From then on this program loads models
+/// in processes of their own.
 pub fn serve_if_asked() -> Option<ExitCode> {
     let is_child = env::args_os().nth(1).is_some_and(|first| first == CHILD_ARGUMENT);
     let Some(parent) = env::var(PARENT_PID_VARIABLE).ok().filter(|_| is_child) else {
@@ -30,14 +31,16 @@ pub fn serve_if_asked() -> Option<ExitCode> {
     Some(if is_with_parent && serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// From now on this process ends with its parent, and not by what a whole group or service is told, such as to stop: the parent, which is
-/// told as well, may still want the answer, and would take a signal for what the model did.
+/// From now on this process ends with its parent, and not by what a whole group or service is told, such as
+/// to stop: the parent, which is told as well, may still want the answer, and would take a signal for what
+/// the model did.
 fn end_with_parent_alone() {
     // Elsewhere a child whose parent is gone ends at the next word that it says.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        // SAFETY: no handler is installed that could run; the signal is ignored, and nobody else in this process handles it.
+        // SAFETY: no handler is installed that could run; the signal is ignored, and nobody else in this
+        // process handles it.
         #[expect(unsafe_code, reason = "the standard library sets no dispositions of signals")]
         unsafe {
             libc::signal(signal, libc::SIG_IGN);

@@ -63,14 +63,14 @@ pub enum ModelError {
     Child(ChildError),
 }
 
-/// What a child met that is the machine's: no memory (E498), no ONNX Runtime that can be loaded, as where its package was just
-/// replaced (E320, E321), no room for a temporary file (E496).
+/// What a child met that is the machine's: no memory (E498), no ONNX Runtime that can be loaded, as where its
+/// package was just replaced (E320, E321), no room for a temporary file (E496).
 #[cfg(feature = "worker")]
 const OF_THE_MACHINE: [&str; 4] = ["E320", "E321", "E496", "E498"];
 
 impl ModelError {
-    /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process or the child
-    /// says so, no library, or no time, or it is being stopped.
+    /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel
+    /// ends the process or the child says so, no library, or no time, or it is being stopped.
     #[cfg(feature = "worker")]
     pub(crate) fn may_be_the_machine(&self) -> bool {
         match self {

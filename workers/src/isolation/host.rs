@@ -38,10 +38,12 @@ impl ModelHost {
         }
     }
 
-    /// The same with the ONNX Runtime that is found on this machine, or fetched; the log says what takes time. Blocks.
+    /// The same with the ONNX Runtime that is found on this machine, or fetched; the log says what takes
+    /// time. Blocks.
     ///
     /// # Errors
-    /// E101 to E109 if it is neither found nor fetched, E320 to E322 if it cannot be loaded here, where no process of its own can be had.
+    /// E101 to E109 if it is neither found nor fetched, E320 to E322 if it cannot be loaded here, where no
+    /// process of its own can be had.
     pub fn find() -> Result<Self, ModelError> {
         Self::with(&syncline_kit::for_device(Device::Cpu, &|line| tracing::info!("{line}"))?)
     }
@@ -58,12 +60,12 @@ impl ModelHost {
         }
     }
 
-    /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch if it can be
-    /// made to. `name`: what the model is called if it ends the process.
+    /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch
+    /// if it can be made to. `name`: what the model is called if it ends the process.
     ///
     /// # Errors
-    /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds, E254 and E255 if it ends ONNX
-    /// Runtime or takes too long.
+    /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds,
+    /// E254 and E255 if it ends ONNX Runtime or takes too long.
     #[doc(hidden)]
     pub fn derive(
         &self,
@@ -82,10 +84,12 @@ impl ModelHost {
         }
     }
 
-    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `check_gradients`, wrong gradients are refused.
+    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `check_gradients`, wrong gradients
+    /// are refused.
     ///
     /// # Errors
-    /// E318 if it is no training graph, E261 without first values, E256 and E263 for wrong gradients, E254 and E255 as of any model.
+    /// E318 if it is no training graph, E261 without first values, E256 and E263 for wrong gradients, E254
+    /// and E255 as of any model.
     #[doc(hidden)]
     pub fn accept_ready(
         &self,
@@ -105,11 +109,12 @@ impl ModelHost {
         }
     }
 
-    /// Whether ONNX Runtime can load a model without ending the process. Says nothing in this process, where the model is
-    /// loaded anyway. The child is ended once `is_stopped` says so.
+    /// Whether ONNX Runtime can load a model without ending the process. Says nothing in this process, where
+    /// the model is loaded anyway. The child is ended once `is_stopped` says so.
     ///
     /// # Errors
-    /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E257 if it was stopped, E323 if it is refused.
+    /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E257 if it was stopped, E323 if it is
+    /// refused.
     pub fn try_load(
         &self,
         name: &str,
@@ -127,8 +132,8 @@ impl ModelHost {
         }
     }
 
-    /// What one step of a training graph costs on a batch of so many samples of these shapes; other axes that are open count as many
-    /// as the batch.
+    /// What one step of a training graph costs on a batch of so many samples of these shapes; other axes that
+    /// are open count as many as the batch.
     ///
     /// # Errors
     /// E254 if the graph ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
@@ -151,8 +156,8 @@ impl ModelHost {
         }
     }
 
-    /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
-    /// graph with these first values. `stage` hears what is being done.
+    /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a
+    /// training graph with these first values. `stage` hears what is being done.
     ///
     /// # Errors
     /// E243 and E253 if it cannot be checked with random numbers, and what is refused of any model.

@@ -18,8 +18,8 @@ pub(super) fn first_nodes(mut model: ModelProto, count: usize) -> ModelProto {
     model
 }
 
-/// The least count from 1 to `all` for which `ends` holds, if it holds for `all`; it is asked about log2(`all`) times.
-/// `None` as soon as it cannot be told.
+/// The least count from 1 to `all` for which `ends` holds, if it holds for `all`; it is asked about
+/// log2(`all`) times. `None` as soon as it cannot be told.
 pub(super) fn smallest_crashing(all: usize, mut ends: impl FnMut(usize) -> Option<bool>) -> Option<usize> {
     if all == 0 || !ends(all)? {
         return None;

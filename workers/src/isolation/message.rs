@@ -116,8 +116,8 @@ impl Derived {
         Ok(Self { dynamic_batch, fixed_batch_reason, ..looked })
     }
 
-    /// Looks at a graph of this precision: at its gradients if that is wanted, and at its kernels. Sums in 16 bits are too
-    /// coarse for differences.
+    /// Looks at a graph of this precision: at its gradients if that is wanted, and at its kernels. Sums in 16
+    /// bits are too coarse for differences.
     pub(super) fn new(
         runtime: &Runtime,
         graph: TrainingGraph,

@@ -18,8 +18,8 @@ use super::message::{Answer, CHILD_ARGUMENT, Event, PARENT_PID_VARIABLE, Request
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often a parent that waits checks whether it is to stop.
 const SLICE: Duration = Duration::from_secs(1);
-/// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or slept with the machine, and the
-/// child perhaps as well.
+/// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or
+/// slept with the machine, and the child perhaps as well.
 const MOST_A_SLICE_COUNTS: Duration = Duration::from_secs(2);
 /// Longest time that is spent on finding the node.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -141,7 +141,8 @@ impl Patience {
     }
 }
 
-/// Starts a child and listens until its answer. It is ended if it says nothing for `silence`, and once `is_stopped` says so.
+/// Starts a child and listens until its answer. It is ended if it says nothing for `silence`, and once
+/// `is_stopped` says so.
 fn run_child(
     mut program: Command,
     request: &Request,
@@ -204,8 +205,8 @@ fn run_child(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Its pipes close with it, and the threads that listen end. One that has ended by itself stays as it ended; one that cannot be
-        // heard any more may live on.
+        // Its pipes close with it, and the threads that listen end. One that has ended by itself stays as it
+        // ended; one that cannot be heard any more may live on.
         let _ = child.0.kill();
         words = listening.join().unwrap_or_default();
         Ok(())
@@ -222,8 +223,8 @@ fn run_child(
     })
 }
 
-/// The signals by which what a process computes ends it. Any other one somebody has sent: a person, a supervisor, the kernel where memory
-/// runs out.
+/// The signals by which what a process computes ends it. Any other one somebody has sent: a person, a
+/// supervisor, the kernel where memory runs out.
 const OF_A_MODEL: [i32; 7] =
     [libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS];
 

@@ -73,9 +73,10 @@ impl LocalCluster {
     /// Starts everything as [`start`](Self::start); `say` gets a line for whatever takes time.
     ///
     /// # Errors
-    /// E635 for no shards; E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX
-    /// Runtime cannot be loaded for the device; E200 to E206 for a Redis server that cannot be used; E370 for a folder that cannot; E371 if
-    /// another engine leads on that server.
+    /// E635 for no shards; E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does
+    /// not start; E320, E321 and E490 to E494 if ONNX Runtime cannot be loaded for the device; E200 to
+    /// E206 for a Redis server that cannot be used; E370 for a folder that cannot; E371 if another engine
+    /// leads on that server.
     pub async fn start_with(
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,
@@ -113,7 +114,8 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Starts one more worker and returns its index in the order of start. One that fails says so in the log and runs again.
+    /// Starts one more worker and returns its index in the order of start. One that fails says so in the log
+    /// and runs again.
     pub fn add_worker(&mut self, throttle: Throttle) -> usize {
         let index = self.workers.len();
         let options = WorkerOptions {
@@ -147,7 +149,8 @@ impl LocalCluster {
         &self.runtime
     }
 
-    /// How a person calls `redis-cli` to look at the graph: a command for a shell, to be followed by what is asked.
+    /// How a person calls `redis-cli` to look at the graph: a command for a shell, to be followed by what is
+    /// asked.
     pub fn redis_cli(&self) -> String {
         match &self.redis {
             Some(own) => own.redis_cli(),
@@ -155,7 +158,8 @@ impl LocalCluster {
         }
     }
 
-    /// Where a program can look at the graph; it may hold a password, so show [`redis_cli`](Self::redis_cli) instead.
+    /// Where a program can look at the graph; it may hold a password, so show [`redis_cli`](Self::redis_cli)
+    /// instead.
     pub fn redis_url(&self) -> &str {
         &self.redis_url
     }
@@ -165,9 +169,10 @@ impl LocalCluster {
         &self.state_dir
     }
 
-    /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder stays,
-    /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them. A disk that takes none is tried every
-    /// second, for ten minutes, which the log says. Begun, it goes on to its end, even where nobody waits for it any more.
+    /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder
+    /// stays, shards keep the jobs they hold in it, and a cluster that starts on it goes on with them. A
+    /// disk that takes none is tried every second, for ten minutes, which the log says. Begun, it goes on
+    /// to its end, even where nobody waits for it any more.
     ///
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.
@@ -208,7 +213,8 @@ fn state_error(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
     move |source| LocalError::State { path, source }
 }
 
-/// The state folder, made if it is missing; without one a temporary folder, which is removed with the second value.
+/// The state folder, made if it is missing; without one a temporary folder, which is removed with the second
+/// value.
 fn make_state_dir(wanted: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), LocalError> {
     let (dir, temporary) = match wanted {
         Some(dir) => (dir, None),
@@ -221,7 +227,8 @@ fn make_state_dir(wanted: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>),
     Ok((dir, temporary))
 }
 
-/// Loads ONNX Runtime, and starts a Redis server that keeps its data in `redis_dir` if there is such a folder.
+/// Loads ONNX Runtime, and starts a Redis server that keeps its data in `redis_dir` if there is such a
+/// folder.
 async fn start_native_parts(
     device: Device,
     redis_dir: Option<PathBuf>,
@@ -255,8 +262,8 @@ async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<Eng
     Ok(engine)
 }
 
-/// Starts all shards of an engine. Where one does not start, or nobody waits for them any more, they keep their jobs, which they have
-/// taken off the disk.
+/// Starts all shards of an engine. Where one does not start, or nobody waits for them any more, they keep
+/// their jobs, which they have taken off the disk.
 async fn start_shards(
     token: &Token,
     state_dir: &Path,

@@ -19,7 +19,8 @@ pub struct LocalOptions {
     pub state_dir: Option<PathBuf>,
     /// What every worker computes on.
     pub device: Device,
-    /// Threads on which every worker computes; `None`: the cores of the machine, shared among those it starts with.
+    /// Threads on which every worker computes; `None`: the cores of the machine, shared among those it
+    /// starts with.
     pub threads: Option<usize>,
     /// Jobs that every worker trains for at the same time.
     pub trainings: u32,

@@ -8,13 +8,14 @@ use std::{
 use syncline_ps::{PsError, server};
 use tracing::warn;
 
-/// How long a full disk, or somebody who is still served, may hold the stop up: as long as `syncline up` waits.
+/// How long a full disk, or somebody who is still served, may hold the stop up: as long as `syncline up`
+/// waits.
 const SAVE_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before what could not be kept is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shards that are being started, and have taken their jobs off the disk. Dropped, as where nobody waits for the start any more, they
-/// keep these there again.
+/// Shards that are being started, and have taken their jobs off the disk. Dropped, as where nobody waits for
+/// the start any more, they keep these there again.
 #[derive(Default)]
 pub(super) struct StartingShards(Vec<server::Handle>);
 

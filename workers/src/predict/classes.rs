@@ -29,8 +29,8 @@ impl ClassScores {
         }
     }
 
-    /// The class with the highest score, the first of several, for each label of each sample, `None` where a score is no number; none
-    /// at all where there are no such scores.
+    /// The class with the highest score, the first of several, for each label of each sample, `None` where a
+    /// score is no number; none at all where there are no such scores.
     pub(super) fn highest(&self, outputs: &[Output], samples: usize) -> Vec<Option<u32>> {
         let output = Output::of_loss(outputs, self.output.as_deref());
         let (Some(classes), Some(output)) = (self.classes, output) else { return Vec::new() };
@@ -73,7 +73,8 @@ impl ClassFigures {
         Self { ignored, classes: vec![ClassCount::default(); classes as usize], confused: HashMap::new() }
     }
 
-    /// Counts some labels, with the class that was named for each; where none was, the label is one that was not found.
+    /// Counts some labels, with the class that was named for each; where none was, the label is one that was
+    /// not found.
     pub(super) fn add(&mut self, label: TensorView<'_>, predicted: &[Option<u32>]) {
         let TensorView::I64 { data, .. } = label else { return };
         for (&label, &predicted) in data.iter().zip(predicted) {

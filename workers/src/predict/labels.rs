@@ -32,8 +32,9 @@ impl LabelScores {
         Some(Self { output, probabilities })
     }
 
-    /// For each number of each sample whether the label is given: 1 where it is, 0 where it is not, as the accuracy counts it; `None`
-    /// where the score is no number. None at all where there are no such scores.
+    /// For each number of each sample whether the label is given: 1 where it is, 0 where it is not, as the
+    /// accuracy counts it; `None` where the score is no number. None at all where there are no such
+    /// scores.
     pub(super) fn given(&self, outputs: &[Output]) -> Vec<Option<u32>> {
         let Some(output) = Output::of_loss(outputs, self.output.as_deref()) else { return Vec::new() };
         let least = if self.probabilities.contains(&output.name) { 0.5 } else { 0.0 };
@@ -41,7 +42,8 @@ impl LabelScores {
         output.values.iter().map(given).collect()
     }
 
-    /// How many labels a sample has, and how many numbers follow each other of which each is of the same label.
+    /// How many labels a sample has, and how many numbers follow each other of which each is of the same
+    /// label.
     fn labels(&self, outputs: &[Output]) -> Option<(usize, usize)> {
         Some(label_places(&Output::of_loss(outputs, self.output.as_deref())?.shape))
     }
@@ -97,8 +99,8 @@ impl LabelFigures {
         (self.samples > 0).then(|| self.samples_right as f64 / self.samples as f64)
     }
 
-    /// Mean of a score over all labels that were there or were given, 0 to 1, of a single label over where it is and where it is not;
-    /// `None` if none was.
+    /// Mean of a score over all labels that were there or were given, 0 to 1, of a single label over where it
+    /// is and where it is not; `None` if none was.
     pub fn macro_mean(&self, of: fn(&ClassCount) -> Option<f64>) -> Option<f64> {
         ClassCount::macro_mean_of_labels(&self.labels, self.answers, of)
     }

@@ -1,8 +1,8 @@
 //! What a trained model says of samples: of those of its job, or of others.
 //!
-//! [`Predictor::open`] takes what [`Client::trained_job`](crate::client::Client::trained_job) has fetched, and computes on this
-//! machine: the forward model for predictions, and the graph with which the job was evaluated for its loss, so that the figures are
-//! those that `status` shows for the same samples.
+//! [`Predictor::open`] takes what [`Client::trained_job`](crate::client::Client::trained_job) has fetched,
+//! and computes on this machine: the forward model for predictions, and the graph with which the job was
+//! evaluated for its loss, so that the figures are those that `status` shows for the same samples.
 
 mod classes;
 mod error;

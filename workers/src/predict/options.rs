@@ -46,16 +46,18 @@ impl Samples {
 pub struct PredictOptions {
     /// Where the samples are.
     pub data: DataSpec,
-    /// The data whose training set says what the columns of a CSV file are called: where both have a header, columns of
-    /// `data` are found by their names, as those of a job's `test`. `None`: they are taken in their order.
+    /// The data whose training set says what the columns of a CSV file are called: where both have a header,
+    /// columns of `data` are found by their names, as those of a job's `test`. `None`: they are taken in
+    /// their order.
     pub columns_of: Option<DataSpec>,
-    /// What the only file of [`data`](Self::data) holds, where it came in another way than from a disk, such as the standard input; its path
-    /// is what errors call it.
+    /// What the only file of [`data`](Self::data) holds, where it came in another way than from a disk, such
+    /// as the standard input; its path is what errors call it.
     pub given: Option<Arc<[u8]>>,
     /// Which of them.
     pub samples: Samples,
-    /// Whether labels are read, where the model wants them; its loss and shares of right predictions need them. Where they are not,
-    /// columns of a CSV file that are the label may be there or not, and `test_percent`, which draws by classes, draws others.
+    /// Whether labels are read, where the model wants them; its loss and shares of right predictions need
+    /// them. Where they are not, columns of a CSV file that are the label may be there or not, and
+    /// `test_percent`, which draws by classes, draws others.
     pub is_labeled: bool,
     /// Samples that are computed at once.
     pub batch: usize,
@@ -67,12 +69,14 @@ impl PredictOptions {
         Self { data: job.train.data.clone(), columns_of: None, given: None, samples, is_labeled: true, batch }
     }
 
-    /// On all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
-    /// that of the job has names, too. It is read for them; with [`columns_of`](Self::columns_of) as `None` it is not, and columns
-    /// are taken in their order. Columns that inputs of the job name are always found by these names.
+    /// On all samples of other files, which are written as those of the job: columns of a CSV file are found
+    /// by their names, where that of the job has names, too. It is read for them; with
+    /// [`columns_of`](Self::columns_of) as `None` it is not, and columns are taken in their order.
+    /// Columns that inputs of the job name are always found by these names.
     ///
     /// # Errors
-    /// E577 if the job reads labels from files of their own and these are no pairs, or its samples are of a text, in which characters have other numbers.
+    /// E577 if the job reads labels from files of their own and these are no pairs, or its samples are of a
+    /// text, in which characters have other numbers.
     pub fn for_files(
         job: &TrainedJob,
         files: &[String],
@@ -115,8 +119,8 @@ impl PredictOptions {
         Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }
 
-    /// On all samples of a file that came in another way than from a disk, written as those of the job, and called `name` in errors.
-    /// One that is packed by gzip is unpacked.
+    /// On all samples of a file that came in another way than from a disk, written as those of the job, and
+    /// called `name` in errors. One that is packed by gzip is unpacked.
     ///
     /// # Errors
     /// E577 as [`for_files`](Self::for_files), and if the job reads samples and labels from two files.

@@ -16,7 +16,8 @@ pub struct Output {
     pub values: Vec<f32>,
 }
 
-/// A model with one of its inner values as one more output, behind the others; `None` if it has no such value, or gives it already.
+/// A model with one of its inner values as one more output, behind the others; `None` if it has no such
+/// value, or gives it already.
 pub(super) fn with_inner_value(onnx: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut model = syncline_onnx::parse(onnx).ok()?;
     let graph = model.graph.as_mut()?;
@@ -30,7 +31,8 @@ pub(super) fn with_inner_value(onnx: &[u8], name: &str) -> Option<Vec<u8>> {
 }
 
 impl Output {
-    /// The output at a place of the model, if it is numbers with a row for each sample; the rows behind the first `wanted` are left out.
+    /// The output at a place of the model, if it is numbers with a row for each sample; the rows behind the
+    /// first `wanted` are left out.
     pub(super) fn of(
         found: &Outputs<'_>,
         at: usize,

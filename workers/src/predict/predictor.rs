@@ -53,8 +53,9 @@ pub struct Predicted<'a> {
     pub outputs: &'a [Output],
     /// Their labels.
     pub label: Option<TensorView<'a>>,
-    /// The class with the highest score, for each label of each sample, or where the loss is `bce-with-logits` 0 or 1 for each number;
-    /// `None` where a score is no number. Empty for other losses.
+    /// The class with the highest score, for each label of each sample, or where the loss is
+    /// `bce-with-logits` 0 or 1 for each number; `None` where a score is no number. Empty for other
+    /// losses.
     pub predicted: &'a [Option<u32>],
 }
 
@@ -62,7 +63,8 @@ impl Predictor {
     /// Reads the data and loads the graphs. Seconds for large ones.
     ///
     /// # Errors
-    /// Those of data sets (E330 to E345, E477, E487; E581 if the names of the job's columns are needed and not known) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
+    /// Those of data sets (E330 to E345, E477, E487; E581 if the names of the job's columns are needed and
+    /// not known) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
     pub fn open(runtime: &Runtime, job: &TrainedJob, options: &PredictOptions) -> Result<Self, PredictError> {
         let model = job.train.model.clone();
         let mut wanted = ModelSignature::of(&model);
@@ -208,8 +210,9 @@ impl Predictor {
         kept.map(rows_of).collect()
     }
 
-    /// The outputs that have a row for each sample of batches of two and of three, or of the only size that the model takes: another
-    /// one may have as many rows by chance, and what a file says of its types is not always so.
+    /// The outputs that have a row for each sample of batches of two and of three, or of the only size that
+    /// the model takes: another one may have as many rows by chance, and what a file says of its types is
+    /// not always so.
     fn outputs_of_samples(&mut self) -> Result<Vec<String>, PredictError> {
         let names = self.forward.output_names().to_vec();
         let mut is_kept = vec![true; names.len()];

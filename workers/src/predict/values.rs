@@ -36,8 +36,8 @@ impl ValueFigures {
         REGRESSION.contains(&loss).then(|| Self { output, targets: Vec::new() })
     }
 
-    /// Adds some labels, and what was predicted for them. Labels of another shape count nothing, and samples whose prediction is
-    /// no number neither.
+    /// Adds some labels, and what was predicted for them. Labels of another shape count nothing, and samples
+    /// whose prediction is no number neither.
     pub(super) fn add(&mut self, label: TensorView<'_>, outputs: &[Output]) {
         let output = Output::of_loss(outputs, self.output.as_deref());
         let (TensorView::F32 { data, .. }, Some(output)) = (label, output) else { return };
@@ -82,8 +82,9 @@ impl ValueFigures {
 }
 
 impl TargetFigures {
-    /// The mean and the spread are updated as Welford has it (Technometrics 4, 1962, doi:10.1080/00401706.1962.10490022): a sum of
-    /// squares less the square of the sum loses the spread of large labels.
+    /// The mean and the spread are updated as Welford has it (Technometrics 4, 1962,
+    /// doi:10.1080/00401706.1962.10490022): a sum of squares less the square of the sum loses the spread
+    /// of large labels.
     fn add(&mut self, label: f64, predicted: f64) {
         let off = predicted - label;
         self.count += 1;
@@ -104,8 +105,8 @@ impl TargetFigures {
         mean(self.squared, self.count).map(f64::sqrt)
     }
 
-    /// 1 less the squares of what they are off over the squares of the labels' distance from their mean; `None` if all labels are
-    /// the same.
+    /// 1 less the squares of what they are off over the squares of the labels' distance from their mean;
+    /// `None` if all labels are the same.
     pub fn r_squared(&self) -> Option<f64> {
         (self.label_spread > 0.0).then(|| 1.0 - self.squared / self.label_spread)
     }

@@ -5,8 +5,9 @@ use std::fs;
 /// The bit of SIGHUP in the masks of `/proc/PID/status`: signals are counted from 1.
 const HANGUP_BIT: u64 = 1;
 
-/// Whether SIGHUP was ignored when this process was started, as `nohup` and `trap '' HUP` do: then it is to outlive the
-/// terminal, and must not listen for it. False where the system does not tell. Call it before anything listens.
+/// Whether SIGHUP was ignored when this process was started, as `nohup` and `trap '' HUP` do: then it is to
+/// outlive the terminal, and must not listen for it. False where the system does not tell. Call it before
+/// anything listens.
 pub fn hangup_is_ignored() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }

@@ -21,7 +21,8 @@ pub fn log_as_command() {
     start_from(LevelFilter::WARN);
 }
 
-/// From this level on, without tarpc: connections that break and calls that take too long are told in our own words.
+/// From this level on, without tarpc: connections that break and calls that take too long are told in our own
+/// words.
 fn start_from(level: LevelFilter) {
     start(Targets::new().with_default(level).with_target("tarpc", LevelFilter::OFF));
 }
@@ -43,8 +44,8 @@ fn start(levels: Targets) {
     }
 }
 
-/// A word alone has to be a level. What else takes it for a part of a program that logs everything, and a misspelt level would turn
-/// off all the rest.
+/// A word alone has to be a level. What else takes it for a part of a program that logs everything, and a
+/// misspelt level would turn off all the rest.
 fn levels_of(wanted: &str) -> Result<Targets, String> {
     let words = wanted.split(',').map(str::trim).filter(|part| !part.contains('='));
     for word in words {

@@ -1,4 +1,5 @@
-//! What a program that runs for long needs beside its work: logs on stderr, and to be told when it has to end.
+//! What a program that runs for long needs beside its work: logs on stderr, and to be told when it has to
+//! end.
 
 mod end;
 mod file_size_limit;

@@ -14,12 +14,12 @@ use super::{INTERRUPTED, end_at_once, hangup_is_ignored};
 
 /// A process whose parent has gone ends by itself within this time, however busy it is.
 const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
-/// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP unless that was ignored at the start, or the parent
-/// closed the pipe at our stdin.
+/// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP unless that was ignored at the start, or
+/// the parent closed the pipe at our stdin.
 ///
-/// The second Ctrl-C or SIGTERM ends the process at once, unless somebody [hears it](Self::hearing_a_second). The end of a terminal or
-/// of the parent never counts as a second one: a shell passes SIGHUP on that its jobs have had already, and whoever stops all processes of
-/// a group has the parent close our stdin besides.
+/// The second Ctrl-C or SIGTERM ends the process at once, unless somebody [hears it](Self::hearing_a_second).
+/// The end of a terminal or of the parent never counts as a second one: a shell passes SIGHUP on that its
+/// jobs have had already, and whoever stops all processes of a group has the parent close our stdin besides.
 #[derive(Debug, Clone)]
 pub struct StopSignal(watch::Receiver<bool>);
 
@@ -63,7 +63,8 @@ impl SecondStop {
 }
 
 impl StopSignal {
-    /// Begins to listen; call it early, inside a runtime. `with_parent`: stdin is a pipe that a supervisor holds open.
+    /// Begins to listen; call it early, inside a runtime. `with_parent`: stdin is a pipe that a supervisor
+    /// holds open.
     ///
     /// # Errors
     /// If the system gives no handlers or threads.
@@ -71,7 +72,8 @@ impl StopSignal {
         Self::listen_until(2, with_parent).map(|(first, _)| first)
     }
 
-    /// The same for a process that has others to end: at the second request it is told, and the third ends it at once.
+    /// The same for a process that has others to end: at the second request it is told, and the third ends it
+    /// at once.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -94,7 +96,8 @@ impl StopSignal {
             let watch = move || {
                 wait_for_end(&mut io::stdin().lock());
                 let _ = ask.send(Request::Gone);
-                // One that has others to end gives them as long as they need to save what they have: nobody is there to say otherwise.
+                // One that has others to end gives them as long as they need to save what they have: nobody
+                // is there to say otherwise.
                 if last > 2 {
                     return;
                 }

@@ -10,8 +10,8 @@ use super::{
 use crate::data::{ModelSignature, label_places};
 
 impl Training {
-    /// The same with classes that all count alike, where their weights have yet to be counted in the data: its graph says how
-    /// these are read. The graph that trains is checked, not this one.
+    /// The same with classes that all count alike, where their weights have yet to be counted in the data:
+    /// its graph says how these are read. The graph that trains is checked, not this one.
     pub(super) fn unbalanced(&self) -> Option<Self> {
         let Model::Forward { loss, options, .. } = &self.model else { return None };
         let weights = match loss {
@@ -53,8 +53,8 @@ impl Training {
     }
 }
 
-/// How many labels 0 there are for each label 1, by class, from the mean of each number of the training labels, which have this
-/// shape. A label between counts in part as either.
+/// How many labels 0 there are for each label 1, by class, from the mean of each number of the training
+/// labels, which have this shape. A label between counts in part as either.
 fn positive_weights(means: &[f64], shape: &[u32]) -> Result<Vec<f32>, SubmitError> {
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     let (classes, apart) = label_places(&shape);
@@ -72,8 +72,8 @@ fn positive_weights(means: &[f64], shape: &[u32]) -> Result<Vec<f32>, SubmitErro
     positive.iter().enumerate().map(weight).collect()
 }
 
-/// Weights n / (C n_c) from the training labels by class, as `compute_class_weight` of scikit-learn has them: n_c of n labels are
-/// of one of C classes. An ignored label is none.
+/// Weights n / (C n_c) from the training labels by class, as `compute_class_weight` of scikit-learn has them:
+/// n_c of n labels are of one of C classes. An ignored label is none.
 fn weights(
     counts: &BTreeMap<i64, u64>,
     (classes, ignored): (u32, Option<i64>),

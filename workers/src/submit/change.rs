@@ -11,10 +11,12 @@ const TRAINING_FIELDS: [&str; 5] = ["model", "data", "settings", "after", "retri
 /// Those that stand at the top of a file without nodes.
 const TOP_FIELDS: [&str; 3] = ["model", "data", "settings"];
 
-/// A field of a job file and the value that it is given: `settings.batch=64`, `data.split={test_every=4}`, `test.retries=5`.
+/// A field of a job file and the value that it is given: `settings.batch=64`, `data.split={test_every=4}`,
+/// `test.retries=5`.
 ///
-/// The key begins with the name of a node, or with a field of the training node. The value is one of TOML, which takes the
-/// place of the one in the file; what is none is a text, so that `settings.policy=bsp` needs no quotes, nor does `id=2024`.
+/// The key begins with the name of a node, or with a field of the training node. The value is one of TOML,
+/// which takes the place of the one in the file; what is none is a text, so that `settings.policy=bsp` needs
+/// no quotes, nor does `id=2024`.
 ///
 /// ```
 /// # use syncline_workers::submit::FieldChange;
@@ -129,8 +131,8 @@ impl FieldChange {
         SubmitError::Change { change: self.text.clone(), cause: cause.into(), is_misshapen: true }
     }
 
-    /// What TOML's reader says, without the place if that lies outside of the value: the key says it, and the reader leaves out fields
-    /// that name a kind, such as `forward`.
+    /// What TOML's reader says, without the place if that lies outside of the value: the key says it, and the
+    /// reader leaves out fields that name a kind, such as `forward`.
     pub(super) fn without_other_place(&self, said: &str) -> String {
         let Some((what, place)) = said.rsplit_once("\nin `") else { return said.to_owned() };
         let is_within = place.contains(&format!("{}.", self.keys.join(".")));

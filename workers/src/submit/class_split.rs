@@ -1,17 +1,17 @@
-//! Classes that a part of the data does not have though it should, as where a file that is sorted by class is split by
-//! place; and parts in which no label counts.
+//! Classes that a part of the data does not have though it should, as where a file that is sorted by class is
+//! split by place; and parts in which no label counts.
 
 use std::collections::BTreeMap;
 
 use super::name_list;
 use crate::data::ValueError;
 
-/// Labels of a class that are to be expected in a part before its absence is no chance, and the logarithm of the number of classes
-/// more: with as many, any class at all is missing in one of 150 splits, e^-5.
+/// Labels of a class that are to be expected in a part before its absence is no chance, and the logarithm of
+/// the number of classes more: with as many, any class at all is missing in one of 150 splits, e^-5.
 const SURELY_EXPECTED: f64 = 5.0;
 
-/// Which classes are missing in which part, where a sample has one label: those of one sample, as of a text, come together.
-/// `parts`: labels by class of each, and what it is called.
+/// Which classes are missing in which part, where a sample has one label: those of one sample, as of a text,
+/// come together. `parts`: labels by class of each, and what it is called.
 pub(super) fn warnings(
     parts: &[(&str, BTreeMap<i64, u64>)],
     names: &[String],
@@ -44,8 +44,8 @@ pub(super) fn warnings(
     said
 }
 
-/// Refuses a part in which no label counts: nothing is learned from it, and its loss is known of no parameters. `weights`: of the classes,
-/// none where all count alike.
+/// Refuses a part in which no label counts: nothing is learned from it, and its loss is known of no
+/// parameters. `weights`: of the classes, none where all count alike.
 pub(super) fn check_some_count(
     parts: &[(&'static str, BTreeMap<i64, u64>)],
     names: &[String],

@@ -93,8 +93,8 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
     dims.iter().skip(1).map(Dim::fixed).collect()
 }
 
-/// Opens the data, which names files and no patterns, once: wrong shapes, ids and labels show here, and the workers get its digest.
-/// `class_weights`: none where all classes count alike. `seed`: that of the training.
+/// Opens the data, which names files and no patterns, once: wrong shapes, ids and labels show here, and the
+/// workers get its digest. `class_weights`: none where all classes count alike. `seed`: that of the training.
 pub(super) fn inspect(
     mut spec: DataSpec,
     wanted: &ModelSignature,

@@ -14,11 +14,14 @@ pub struct DataParts {
     pub validation: u64,
     /// Samples that say what has come of it.
     pub test: u64,
-    /// Columns of a CSV file that are the label, in its order; none of another format, or where the model takes no label.
+    /// Columns of a CSV file that are the label, in its order; none of another format, or where the model
+    /// takes no label.
     pub label_columns: Vec<LabelColumn>,
-    /// What the classes are called, from 0, where the labels of that file are texts; none where they are numbers.
+    /// What the classes are called, from 0, where the labels of that file are texts; none where they are
+    /// numbers.
     pub class_names: Vec<String>,
-    /// What each class weighs, from 0, where that was counted in the training samples; none where it was not.
+    /// What each class weighs, from 0, where that was counted in the training samples; none where it was
+    /// not.
     pub class_weights: Vec<f32>,
     /// The same: how much a label 1 of each class weighs.
     pub pos_weight: Vec<f32>,

@@ -1,4 +1,5 @@
-//! A job graph as a user writes it in a TOML file: a training at the top, or a list of nodes. Paths in it are relative to the file.
+//! A job graph as a user writes it in a TOML file: a training at the top, or a list of nodes. Paths in it are
+//! relative to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -82,10 +83,12 @@ impl JobFile {
         Self::load_with(path, &[])
     }
 
-    /// Reads a job file, with other values in some of its fields. Paths among them are relative to the file, too.
+    /// Reads a job file, with other values in some of its fields. Paths among them are relative to the file,
+    /// too.
     ///
     /// # Errors
-    /// E360 if the file cannot be read, E361 if it is no job file, E369 if there is no such field, or if it does not take the value.
+    /// E360 if the file cannot be read, E361 if it is no job file, E369 if there is no such field, or if it
+    /// does not take the value.
     pub fn load_with(path: &Path, changes: &[FieldChange]) -> Result<JobGraph, SubmitError> {
         let text = input::read_text(path, MAX_BYTES)
             .map_err(|source| SubmitError::Unreadable { path: path.to_owned(), source })?;
@@ -161,8 +164,8 @@ fn in_plain_words(message: &str) -> String {
     with_suggestion(&words.iter().fold(message.to_owned(), |message, (ty, words)| message.replace(ty, words)))
 }
 
-/// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
-/// of whoever wrote it.
+/// The first number that would become infinite as float32, and where it stands: what is wrong with it is said
+/// in the words of whoever wrote it.
 fn first_overflow(table: &toml::Table) -> Option<(String, f64)> {
     table.iter().find_map(|(name, value)| {
         let (path, number) = overflow_in(value)?;

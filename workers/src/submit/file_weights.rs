@@ -1,4 +1,5 @@
-//! First values of a forward model, as a job file has them: a path, or a table that says that they may fit in part.
+//! First values of a forward model, as a job file has them: a path, or a table that says that they may fit in
+//! part.
 
 use std::{fmt, path::PathBuf};
 

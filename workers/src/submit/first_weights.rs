@@ -1,4 +1,5 @@
-//! A forward model that begins with the numbers of a file: what another job has learned, or what PyTorch saved.
+//! A forward model that begins with the numbers of a file: what another job has learned, or what PyTorch
+//! saved.
 
 use std::collections::BTreeSet;
 
@@ -42,8 +43,8 @@ pub(super) fn put_in_weights(
         ByteSource::Memory(_) => "the file of first weights".to_owned(),
         ByteSource::File(path) => path.display().to_string(),
     };
-    // Whether a constant is a parameter may be guessed from its numbers: from those that the model came with, so that the same
-    // ones train whatever they start from.
+    // Whether a constant is a parameter may be guessed from its numbers: from those that the model came with,
+    // so that the same ones train whatever they start from.
     let selected = select(&model, &options)?;
     let trained: Vec<_> =
         selected.into_iter().filter(|one| one.reason.is_none()).map(|one| one.name).collect();
@@ -107,8 +108,9 @@ fn said_of_parts(file: &str, filled: &export::Filled, tensors: &[String]) -> Res
 }
 
 impl FirstWeights {
-    /// Refuses a file that lacks something that trains, unless it may: that would begin with other numbers than the rest. What does
-    /// not train may be missing, as it is in a snapshot of a job with the same settings.
+    /// Refuses a file that lacks something that trains, unless it may: that would begin with other numbers
+    /// than the rest. What does not train may be missing, as it is in a snapshot of a job with the same
+    /// settings.
     pub(super) fn check_complete(&self, graph: &TrainingGraph) -> Result<(), SubmitError> {
         let names = graph.params.iter().chain(&graph.state).map(|param| &param.name);
         let missing: Vec<String> = names.filter(|name| !self.names.contains(*name)).cloned().collect();

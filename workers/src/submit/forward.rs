@@ -22,11 +22,12 @@ use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///
-/// `models`: where the model is loaded; of a [`Runtime`](syncline_runtime::Runtime) what [`ModelHost::of`] says.
+/// `models`: where the model is loaded; of a [`Runtime`](syncline_runtime::Runtime) what [`ModelHost::of`]
+/// says.
 ///
 /// # Errors
-/// E001 for names, E020 to E029 for graph and settings, E301 to E319 and E247 to E265 for the model, E330 to E339 and E480 to E489 for
-/// the data, E360 for a file that cannot be read, E364 to E368.
+/// E001 for names, E020 to E029 for graph and settings, E301 to E319 and E247 to E265 for the model, E330 to
+/// E339 and E480 to E489 for the data, E360 for a file that cannot be read, E364 to E368.
 pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
     let host = models.into();
     assemble(graph, |training, data, said| prepare_model(&host, training, data, said))

@@ -67,8 +67,9 @@ impl JobGraph {
         Self::of_nodes(id.into(), Vec::new())
     }
 
-    /// Trains, and tests what came of it where the data has a test part: the nodes are `train` and `test`. What was learned is kept in any
-    /// case, for [`Client::weights`](crate::client::Client::weights); a [snapshot](Self::snapshot) is a file of its own.
+    /// Trains, and tests what came of it where the data has a test part: the nodes are `train` and `test`.
+    /// What was learned is kept in any case, for [`Client::weights`](crate::client::Client::weights); a
+    /// [snapshot](Self::snapshot) is a file of its own.
     pub fn of_training(id: impl Into<String>, training: Training) -> Self {
         let mut graph = Self::new(id);
         let has_test = training.data.has_test();

@@ -18,8 +18,8 @@ use super::{SubmitError, name_list::list};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterGroup {
-    /// Names or patterns such as `*.bias`, each of which means some parameter that is trained. One that several groups name belongs
-    /// to the first of them.
+    /// Names or patterns such as `*.bias`, each of which means some parameter that is trained. One that
+    /// several groups name belongs to the first of them.
     pub params: Vec<String>,
     /// In place of the weight decay of the optimizer.
     pub weight_decay: Option<f32>,
@@ -52,8 +52,9 @@ impl ParameterGroup {
     }
 }
 
-/// Gives each parameter the settings of the first group that names it, and says which groups change nothing with this optimizer: with
-/// another one they may. `names`: those of the trained parameters, which the layout begins with.
+/// Gives each parameter the settings of the first group that names it, and says which groups change nothing
+/// with this optimizer: with another one they may. `names`: those of the trained parameters, which the layout
+/// begins with.
 pub(super) fn put_in_groups(
     groups: &[ParameterGroup],
     optimizer: &Optimizer,

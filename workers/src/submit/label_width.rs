@@ -4,8 +4,9 @@ use syncline_scheduler::spec::{DataSpec, Source};
 
 use crate::data::{DataError, Dataset, FileDigests, FitError, ModelSignature, Remedy};
 
-/// Opens the data. A table of whose columns the last one alone is the label by default, and whose samples would then not fit, has as
-/// many label columns as the loss wants numbers, if so it fits: `spec` says it then.
+/// Opens the data. A table of whose columns the last one alone is the label by default, and whose samples
+/// would then not fit, has as many label columns as the loss wants numbers, if so it fits: `spec` says it
+/// then.
 pub(super) fn open(
     spec: &mut DataSpec,
     wanted: &ModelSignature,

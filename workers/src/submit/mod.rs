@@ -1,5 +1,5 @@
-//! From what a user writes to a job that is ready to be uploaded: the graph in Rust or in a file, the training graph derived
-//! from the forward model, the data checked.
+//! From what a user writes to a job that is ready to be uploaded: the graph in Rust or in a file, the
+//! training graph derived from the forward model, the data checked.
 //!
 //! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
 

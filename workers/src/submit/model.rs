@@ -21,7 +21,8 @@ pub enum Model {
         options: LossOptions,
         /// Output or other float32 value that the loss looks at; `None`: the first float32 output.
         output: Option<String>,
-        /// First values of all that trains, or of a part of the model, where those in the model are not wanted.
+        /// First values of all that trains, or of a part of the model, where those in the model are not
+        /// wanted.
         weights: Option<FirstValues>,
     },
     /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
@@ -30,8 +31,8 @@ pub enum Model {
         onnx: ByteSource,
         /// Safetensors file with first values, where those in the graph are not wanted or there are none.
         weights: Option<ByteSource>,
-        /// Settings that were given to it and that a forward model alone has, as a job file spells them: submission refuses
-        /// them (E366).
+        /// Settings that were given to it and that a forward model alone has, as a job file spells them:
+        /// submission refuses them (E366).
         misplaced: Vec<&'static str>,
     },
 }
@@ -40,14 +41,16 @@ pub enum Model {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FirstValues {
-    /// Safetensors file: a snapshot or a checkpoint of another job, or what PyTorch saved. It has to hold all that trains; what it
-    /// holds of the rest is taken as well.
+    /// Safetensors file: a snapshot or a checkpoint of another job, or what PyTorch saved. It has to hold
+    /// all that trains; what it holds of the rest is taken as well.
     pub file: ByteSource,
-    /// Whether it may hold a part of that: what fits by name and shape is taken, all else keeps the values of the model.
+    /// Whether it may hold a part of that: what fits by name and shape is taken, all else keeps the values
+    /// of the model.
     pub partial: bool,
 }
 
-/// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
+/// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in
+/// `.gz`.
 #[derive(Clone)]
 pub enum ByteSource {
     /// Bytes as they are: nothing is unpacked.
@@ -169,9 +172,10 @@ impl Model {
         Self::Ready { onnx: onnx.into(), weights: None, misplaced: Vec::new() }
     }
 
-    /// Sets other first values, from a safetensors file such as a snapshot of another job. It has to hold all that trains, in the
-    /// shapes that the model has (E247; of a ready-made graph E261 and E318, and of that nothing else). Of a forward
-    /// model, what it holds of the rest is taken as well, and what the model does not have is left out, with a warning.
+    /// Sets other first values, from a safetensors file such as a snapshot of another job. It has to hold all
+    /// that trains, in the shapes that the model has (E247; of a ready-made graph E261 and E318, and of
+    /// that nothing else). Of a forward model, what it holds of the rest is taken as well, and what the
+    /// model does not have is left out, with a warning.
     #[must_use]
     pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
         match &mut self {
@@ -183,9 +187,10 @@ impl Model {
         self
     }
 
-    /// Sets other first values for a part of the model, such as a body under a new head: tensors of the file that fit by name
-    /// and shape are taken, all others keep the values of the model, and submission says which. A file of which nothing fits is
-    /// refused (E247), and so is one for a ready-made graph (E366).
+    /// Sets other first values for a part of the model, such as a body under a new head: tensors of the file
+    /// that fit by name and shape are taken, all others keep the values of the model, and submission says
+    /// which. A file of which nothing fits is refused (E247), and so is one for a ready-made graph
+    /// (E366).
     #[must_use]
     pub fn with_partial_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
         match &mut self {

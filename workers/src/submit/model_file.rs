@@ -12,8 +12,8 @@ use syncline_onnx::{ExternalData, MAX_MODEL_BYTES, OnnxError, with_external_data
 
 use crate::data::is_packed;
 
-/// The bytes of a file, unpacked if its name ends in `.gz`. Reads at most one byte more than a model may have, which
-/// [`parse`](syncline_onnx::parse) then refuses.
+/// The bytes of a file, unpacked if its name ends in `.gz`. Reads at most one byte more than a model may
+/// have, which [`parse`](syncline_onnx::parse) then refuses.
 ///
 /// # Errors
 /// What the system says; a damaged file of `.gz` as well.
@@ -28,10 +28,12 @@ pub fn read_model(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same model with the weights in it that lie in files of its folder, none of which is outside of that by its path or by a link.
+/// The same model with the weights in it that lie in files of its folder, none of which is outside of that by
+/// its path or by a link.
 ///
 /// # Errors
-/// E307 if such a file is none of the folder, is not there or too short, E301 if all of it is too large, E308 if the model says something else than that.
+/// E307 if such a file is none of the folder, is not there or too short, E301 if all of it is too large, E308
+/// if the model says something else than that.
 pub fn with_weights_beside(path: &Path, model: Vec<u8>) -> Result<Vec<u8>, OnnxError> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

@@ -1,4 +1,5 @@
-//! Sizes that a model leaves open, and a gradient has to know or only one suits: those of the data that it trains on.
+//! Sizes that a model leaves open, and a gradient has to know or only one suits: those of the data that it
+//! trains on.
 
 use std::collections::HashSet;
 
@@ -10,11 +11,12 @@ use super::{SubmitError, data::data_element};
 use crate::data::{Dataset, InputSignature, ModelSignature};
 use crate::isolation::{Derived, ModelChecks, ModelHost};
 
-/// Codes of an operator of which no gradient can be had as it is used, and of a model that takes no size but one, which is not the
-/// one that recomputation and 16 bits are planned with.
+/// Codes of an operator of which no gradient can be had as it is used, and of a model that takes no size but
+/// one, which is not the one that recomputation and 16 bits are planned with.
 const MAY_BE_FOR_SIZES: [FaultCode; 2] = [FaultCode::new("E311"), FaultCode::new("E323")];
 
-/// Derives a training graph; where that cannot be had for a model that leaves sizes open, for those of the data.
+/// Derives a training graph; where that cannot be had for a model that leaves sizes open, for those of the
+/// data.
 pub(super) fn derive(
     host: &ModelHost,
     (name, onnx): (&str, &[u8]),

@@ -91,7 +91,8 @@ fn example(name: &str) -> &'static str {
 /// Optimizers whose settings stand in a table.
 const TABLES: [&str; 4] = ["sgd", "momentum", "adam", "rmsprop"];
 
-/// What was meant by a table that no optimizer has: names that stand alone, or settings without the name of their optimizer.
+/// What was meant by a table that no optimizer has: names that stand alone, or settings without the name of
+/// their optimizer.
 fn table_meant(name: &str) -> Option<String> {
     let write = |table: &str| Some(format!("write {table}"));
     match name {

@@ -1,4 +1,5 @@
-//! Labels that fit another output of the model than its first one, at which the loss looks if nobody names one.
+//! Labels that fit another output of the model than its first one, at which the loss looks if nobody names
+//! one.
 
 use syncline_autodiff::TrainingGraph;
 use syncline_onnx::ElementType;

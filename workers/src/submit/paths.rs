@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The path from the root, without `..` where that leads to the same file: the same job submitted from another folder is the
-/// same job. Links stay, because the same link may lead elsewhere on another machine.
+/// The path from the root, without `..` where that leads to the same file: the same job submitted from
+/// another folder is the same job. Links stay, because the same link may lead elsewhere on another machine.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut short = PathBuf::new();

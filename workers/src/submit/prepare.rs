@@ -29,7 +29,8 @@ use crate::data::{expand, label_places};
 pub struct PreparedJob {
     /// What the engine is given; it names blobs by their digests.
     pub spec: JobSpec,
-    /// Contents by digest; clones share them, and so do [variants](super::JobVariants) of a job those that are equal.
+    /// Contents by digest; clones share them, and so do [variants](super::JobVariants) of a job those that
+    /// are equal.
     pub blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
     /// Why no CPU can compute it, if none can.
     pub missing_cpu_kernel: Option<MissingKernel>,
@@ -42,7 +43,8 @@ pub struct PreparedJob {
 }
 
 impl PreparedJob {
-    /// What its training needs so that an evaluation of it measures this; `None` where one does, or nothing trains.
+    /// What its training needs so that an evaluation of it measures this; `None` where one does, or nothing
+    /// trains.
     #[doc(hidden)]
     pub fn lacks_for(&self, metric: Metric) -> Option<&'static str> {
         self.measured?.lacks_for(metric)
@@ -59,8 +61,8 @@ pub struct MissingKernel {
     pub precision: Precision,
 }
 
-/// Checks and describes a graph whose model is a training graph already. Touches neither the engine nor the parameter
-/// server, and needs no ONNX Runtime: the training graph is taken by the types that it declares.
+/// Checks and describes a graph whose model is a training graph already. Touches neither the engine nor the
+/// parameter server, and needs no ONNX Runtime: the training graph is taken by the types that it declares.
 ///
 /// # Errors
 /// E367 for a forward model, and all that [`SubmitError`] lists of settings and data.
@@ -88,7 +90,8 @@ pub(super) struct DescribedTraining {
     pub measured: Measured,
 }
 
-/// Describes a graph; `prepare_model` says what becomes of the model of a training node on this data, and what is doubtful about it.
+/// Describes a graph; `prepare_model` says what becomes of the model of a training node on this data, and
+/// what is doubtful about it.
 pub(super) fn assemble(
     graph: &JobGraph,
     prepare_model: impl for<'t> Fn(
@@ -219,7 +222,8 @@ pub(super) fn doubts(training: &Training) -> impl Iterator<Item = String> {
     chosen_by_tests(training).into_iter().chain(idle_micro_batch(&training.settings))
 }
 
-/// Where test samples decide when training ends, or with which parameters, they do not say any more what it is worth.
+/// Where test samples decide when training ends, or with which parameters, they do not say any more what it
+/// is worth.
 fn chosen_by_tests(training: &Training) -> Option<String> {
     let decides = training.settings.evaluate.is_some_and(|evaluate| evaluate.decides());
     (decides && !training.data.has_validation()).then(|| {
@@ -229,7 +233,8 @@ fn chosen_by_tests(training: &Training) -> Option<String> {
     })
 }
 
-/// Where no batch is larger than a piece of one may be. Policies that balance the load may make some larger than the job's.
+/// Where no batch is larger than a piece of one may be. Policies that balance the load may make some larger
+/// than the job's.
 fn idle_micro_batch(settings: &Settings) -> Option<String> {
     let Settings { batch, micro_batch, policy, .. } = settings;
     let most = micro_batch.filter(|most| most >= batch && !policy.sizes_batches())?;

@@ -11,8 +11,8 @@ use syncline_scheduler::spec::{Layout, Optimizer, Parameter, ResumeSpec, TrainSp
 
 use super::SubmitError;
 
-/// Reads a checkpoint file, and checks that this training can go on from it. Returns its bytes, which begin with the
-/// parameters, and where it was.
+/// Reads a checkpoint file, and checks that this training can go on from it. Returns its bytes, which begin
+/// with the parameters, and where it was.
 pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<(Vec<u8>, ResumeSpec), SubmitError> {
     let file = read(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
     let fault = |what: String| SubmitError::Resume { path: path.to_owned(), what };

@@ -35,26 +35,29 @@ pub struct Settings {
     /// The learning rate behind the warmup, before any decay; `None`: what suits the optimizer, see
     /// [`Optimizer::default_learning_rate`].
     pub learning_rate: Option<f32>,
-    /// Share of the training over which the learning rate rises in a straight line from 0, 0 to below 1; by default it begins
-    /// with all of it. One epoch of 40 is `1.0 / 40.0`.
+    /// Share of the training over which the learning rate rises in a straight line from 0, 0 to below 1; by
+    /// default it begins with all of it. One epoch of 40 is `1.0 / 40.0`.
     pub warmup: f32,
     /// How the learning rate falls over the samples behind the warmup; by default it does not.
     #[serde(deserialize_with = "name_or_table")]
     pub decay: Decay,
-    /// The learning rate at which a decay ends that is not of steps, up to `learning_rate`; 0 by default, and above it for `Exponential`.
+    /// The learning rate at which a decay ends that is not of steps, up to `learning_rate`; 0 by default,
+    /// and above it for `Exponential`.
     pub min_learning_rate: f32,
     /// When workers meet; `elastic-bsp:15` by default.
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
-    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other, and pushes their
-    /// weighted mean once. Memory is that of a piece, the step that of the batch. `None`: a batch is computed at once.
+    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the
+    /// other, and pushes their weighted mean once. Memory is that of a piece, the step that of the
+    /// batch. `None`: a batch is computed at once.
     pub micro_batch: Option<u32>,
     /// Passes over the training samples, 1 by default.
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; different ones each time.
     pub drop_last: bool,
-    /// Take the samples of each epoch in an order of its own, the default; otherwise in the order of the files.
+    /// Take the samples of each epoch in an order of its own, the default; otherwise in the order of the
+    /// files.
     pub shuffle: bool,
     /// Seed of the order of the samples, of augmentation, and of Dropout where the graph is derived.
     pub seed: u64,
@@ -71,15 +74,17 @@ pub struct Settings {
     pub ahead: Option<u32>,
     /// Longest time for which the job may wait for its first worker; without it, it waits forever.
     pub queue_limit_s: Option<u64>,
-    /// How often a checkpoint is taken, to which the job goes back when a shard is lost, and how many are kept; by default one every
-    /// five minutes, the newest, until the job is done. `None`: none is.
+    /// How often a checkpoint is taken, to which the job goes back when a shard is lost, and how many are
+    /// kept; by default one every five minutes, the newest, until the job is done. `None`: none is.
     #[serde(deserialize_with = "checkpoint")]
     pub checkpoint: Option<CheckpointSpec>,
-    /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the validation set of the data,
-    /// and on the test set once at the end; or on the test set all the time where there is no other. At the end a node may do it.
+    /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the
+    /// validation set of the data, and on the test set once at the end; or on the test set all the time
+    /// where there is no other. At the end a node may do it.
     pub evaluate: Option<EvaluateSpec>,
-    /// A checkpoint file of another training of this model on this data: this one goes on from there, with its parameters, the
-    /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
+    /// A checkpoint file of another training of this model on this data: this one goes on from there, with
+    /// its parameters, the optimizer's state and its place among the samples. See
+    /// [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
     pub resume: Option<PathBuf>,
     /// How gradients travel to the shards: as they are, or in fewer bytes.
     #[serde(deserialize_with = "name_or_table")]
@@ -88,26 +93,32 @@ pub struct Settings {
     pub pull_compression: PullCompression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
-    /// The parameters to train, as names or patterns such as `head.*`; empty: all of them, as `model show` lists them. Not beside
-    /// `params`, which decides alone.
+    /// The parameters to train, as names or patterns such as `head.*`; empty: all of them, as `model show`
+    /// lists them. Not beside `params`, which decides alone.
     pub train: Vec<String>,
     /// Parameters that are not trained, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
-    /// Embedding tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. A
-    /// named one has to be such a table; others that a pattern matches travel as a whole, with a warning.
+    /// Embedding tables of which only the rows travel that a batch reads, as names or patterns such as
+    /// `*.embedding.weight`. A named one has to be such a table; others that a pattern matches travel as
+    /// a whole, with a warning.
     pub sparse: Vec<String>,
-    /// Parameters that train with another weight decay or learning rate than the rest, such as biases without decay.
+    /// Parameters that train with another weight decay or learning rate than the rest, such as biases
+    /// without decay.
     pub groups: Vec<ParameterGroup>,
-    /// What trains in evaluation mode, where BatchNormalization uses its running statistics and Dropout is off: nothing, the whole
-    /// model, or a part of it by names or patterns such as `body.*`. In a file `true`, `false` or a list.
+    /// What trains in evaluation mode, where BatchNormalization uses its running statistics and Dropout is
+    /// off: nothing, the whole model, or a part of it by names or patterns such as `body.*`. In a file
+    /// `true`, `false` or a list.
     #[serde(deserialize_with = "eval_mode")]
     pub eval_mode: EvalMode,
-    /// Compute type of matrix products and convolutions (mixed precision); parameters and gradients stay float32. With
-    /// [`Precision::Tf32`] all of it does, and GPUs may round the factors of products, of a ready training graph as well.
+    /// Compute type of matrix products and convolutions (mixed precision); parameters and gradients stay
+    /// float32. With [`Precision::Tf32`] all of it does, and GPUs may round the factors of products, of
+    /// a ready training graph as well.
     pub precision: Precision,
-    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little more time.
+    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little
+    /// more time.
     pub recompute: bool,
-    /// Compare the gradients with a difference of the loss along one random direction first, and refuse wrong ones.
+    /// Compare the gradients with a difference of the loss along one random direction first, and refuse
+    /// wrong ones.
     pub check: bool,
 }
 
@@ -176,7 +187,8 @@ impl Settings {
 }
 
 impl Training {
-    /// Trains `model` on `data`, a [`DataSpec`] or a [`Source`](syncline_scheduler::spec::Source), with the default settings.
+    /// Trains `model` on `data`, a [`DataSpec`] or a [`Source`](syncline_scheduler::spec::Source), with the
+    /// default settings.
     pub fn new(model: Model, data: impl Into<DataSpec>) -> Self {
         Self { model, data: data.into(), settings: Settings::default() }
     }

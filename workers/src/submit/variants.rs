@@ -1,5 +1,5 @@
-//! Jobs of which many differ in nothing but settings on which neither the training graph nor the data depend, as the trials of a
-//! sweep do: model and data are read, derived and checked once.
+//! Jobs of which many differ in nothing but settings on which neither the training graph nor the data depend,
+//! as the trials of a sweep do: model and data are read, derived and checked once.
 
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use crate::isolation::ModelHost;
 
 /// Prepares one job after the other, as [`prepare`](super::prepare) does.
 ///
-/// A job whose model, data, `seed` and settings of the training graph are those of one before, as in two variants of a job file
-/// that differ in `learning_rate` or `epochs`, takes what was derived and checked for that: files are not looked at again. What
-/// was prepared stays in memory, what is equal once, until this is dropped; the jobs share it.
+/// A job whose model, data, `seed` and settings of the training graph are those of one before, as in two
+/// variants of a job file that differ in `learning_rate` or `epochs`, takes what was derived and checked for
+/// that: files are not looked at again. What was prepared stays in memory, what is equal once, until this is
+/// dropped; the jobs share it.
 ///
 /// ```
 /// # use syncline_workers::{
@@ -80,8 +81,8 @@ fn share_equal(fresh: &mut DescribedTraining, described: &[(String, DescribedTra
     }
 }
 
-/// All on which the training graph, its first values, its layout and the data depend, in words; `None` where a checkpoint has to be
-/// held against all settings.
+/// All on which the training graph, its first values, its layout and the data depend, in words; `None` where
+/// a checkpoint has to be held against all settings.
 fn origin(training: &Training) -> Option<String> {
     let Training { model, data, settings } = training;
     // Without `..`: of a setting that is added somebody says here whether the graph depends on it.

@@ -1,10 +1,10 @@
 //! The step of a batch, out of the steps of its parts.
 //!
-//! In: loss, weight and tensors of each part, tensors in the same order and of the same sizes. Out: those of the batch.
-//! With w the `loss_weight` of a part and W the sum of all, `loss_weight` = W, loss = sum(w loss) / W, and each tensor,
-//! gradient or next running statistic, sum(w tensor) / W. If W is 0 every part counts by its samples. What is not finite
-//! in one part is not finite in the result, even where the part weighs nothing.
-//! Pure. One pass over all parts.
+//! In: loss, weight and tensors of each part, tensors in the same order and of the same sizes. Out: those of
+//! the batch. With w the `loss_weight` of a part and W the sum of all, `loss_weight` = W, loss = sum(w loss)
+//! / W, and each tensor, gradient or next running statistic, sum(w tensor) / W. If W is 0 every part counts
+//! by its samples. What is not finite in one part is not finite in the result, even where the part weighs
+//! nothing. Pure. One pass over all parts.
 
 /// What one part of a batch gave.
 pub(super) struct Part<'p> {

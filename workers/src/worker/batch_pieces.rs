@@ -1,9 +1,10 @@
-//! How a batch is cut: into parts that are computed side by side, and each part into pieces, one after the other.
+//! How a batch is cut: into parts that are computed side by side, and each part into pieces, one after the
+//! other.
 //!
-//! In: the samples of a batch, how many parts there can be, and how many samples may be computed on at once, if there is a limit.
-//! Out: ranges of samples in order, without gaps. No more samples than the limit are computed on at any time, all parts together:
-//! with fewer than parts, some parts are left out. Pieces differ by one sample at most.
-//! Pure.
+//! In: the samples of a batch, how many parts there can be, and how many samples may be computed on at once,
+//! if there is a limit. Out: ranges of samples in order, without gaps. No more samples than the limit are
+//! computed on at any time, all parts together: with fewer than parts, some parts are left out. Pieces differ
+//! by one sample at most. Pure.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ pub(super) struct BatchPieces {
 }
 
 impl BatchPieces {
-    /// Cuts a batch of `rows` samples for up to `replicas` parts and `at_once` samples at a time. A batch with fewer samples than
-    /// parts stays in one.
+    /// Cuts a batch of `rows` samples for up to `replicas` parts and `at_once` samples at a time. A batch
+    /// with fewer samples than parts stays in one.
     pub(super) fn of(rows: usize, replicas: usize, at_once: Option<usize>) -> Self {
         let at_once = at_once.unwrap_or(usize::MAX).max(1);
         let parts = replicas.min(at_once).max(1);

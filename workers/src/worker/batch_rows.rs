@@ -1,7 +1,8 @@
 //! The rows of tables that a batch reads, and what the training graph is fed for its ids.
 //!
-//! The ids of each group of tables are sorted, once each; the shards are asked for these rows, and in the place of an id the
-//! graph gets its place among them. Cost: in proportion to the ids of the batch, never to the tables.
+//! The ids of each group of tables are sorted, once each; the shards are asked for these rows, and in the
+//! place of an id the graph gets its place among them. Cost: in proportion to the ids of the batch, never to
+//! the tables.
 
 use syncline_onnx::TensorView;
 use syncline_ps::rows::RowSelection;
@@ -63,7 +64,8 @@ impl BatchRows {
         self.selection.ids(group as usize).len()
     }
 
-    /// Gathers the samples of an iteration and takes the rows that they choose, unless that was the last thing done.
+    /// Gathers the samples of an iteration and takes the rows that they choose, unless that was the last
+    /// thing done.
     pub(super) fn choose(
         &mut self,
         loader: &mut DataLoader,

@@ -13,7 +13,8 @@ use crate::data::label_places;
 #[derive(Debug)]
 pub(super) struct ClassCounts {
     counts: Vec<ClassCount>,
-    /// Each class may be there or not by itself; so many numbers of a label follow each other that are of the same one.
+    /// Each class may be there or not by itself; so many numbers of a label follow each other that are of
+    /// the same one.
     of_labels: Option<usize>,
     answers: u64,
     ignored: Option<i64>,

@@ -56,12 +56,12 @@ use crate::{
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// A step that is given up then ends within this time, or it hangs in something. `up` waits for the sum.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time for a step after the engine has dropped us, as long as an engine takes one for alive: long steps are worth waiting for,
-/// because we go on afterwards, and all other slots of this process with us.
+/// The time for a step after the engine has dropped us, as long as an engine takes one for alive: long steps
+/// are worth waiting for, because we go on afterwards, and all other slots of this process with us.
 const DROP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker away for good, a step hangs,
-/// or the device is lost.
+/// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker
+/// away for good, a step hangs, or the device is lost.
 pub(super) async fn run_slot(
     options: WorkerOptions,
     slot: TrainingSlot,
@@ -270,7 +270,8 @@ async fn run_session(
     Ok(())
 }
 
-/// Threads for general tasks, which would wait forever where the future of a session is dropped, or ends early.
+/// Threads for general tasks, which would wait forever where the future of a session is dropped, or ends
+/// early.
 struct AbandonedAtEnd(Option<Pool>);
 
 impl Drop for AbandonedAtEnd {
@@ -289,9 +290,9 @@ async fn device_loss(device: Option<&DeviceWatch>) -> WorkerError {
     }
 }
 
-/// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the future that the
-/// thread blocks on takes a system call, and waking a task takes none. The first of them ends when the engine has dropped
-/// the worker.
+/// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the
+/// future that the thread blocks on takes a system call, and waking a task takes none. The first of them ends
+/// when the engine has dropped the worker.
 fn start_loops(
     session: &Arc<Session>,
     assignments: TaskSender,
@@ -306,7 +307,8 @@ fn start_loops(
     loops
 }
 
-/// Begins nothing any more; returns when the step and the general tasks in hand have ended and are reported, or time is over.
+/// Begins nothing any more; returns when the step and the general tasks in hand have ended and are reported,
+/// or time is over.
 async fn finish_in_hand(session: &Session, executor: Option<&TaskSender>) {
     tokio::join!(session.drain_calls(FINISH_TIMEOUT), async {
         if let Some(executor) = executor {
@@ -410,8 +412,8 @@ struct StepLimits {
     stopping: Duration,
 }
 
-/// Waits until the executor has ended, which may be in the middle of a step; the time after which it was given up otherwise, and whether
-/// the worker is to stop.
+/// Waits until the executor has ended, which may be in the middle of a step; the time after which it was
+/// given up otherwise, and whether the worker is to stop.
 async fn end_of_step(
     mut end: oneshot::Receiver<End>,
     stop: &mut watch::Receiver<bool>,

@@ -37,9 +37,9 @@ fn share(samples: usize, part: EvaluationPart) -> Range<usize> {
 }
 
 impl DataLoader {
-    /// Opens the data, if the model takes any. A job without its digest is refused: whoever submits one knows what is in its files, and
-    /// errors repeat some of it; nobody else shall read files of this machine by a job.
-    /// `max_batch`: samples that fit on this worker at once, if it says so. `watch`: who
+    /// Opens the data, if the model takes any. A job without its digest is refused: whoever submits one knows
+    /// what is in its files, and errors repeat some of it; nobody else shall read files of this machine
+    /// by a job. `max_batch`: samples that fit on this worker at once, if it says so. `watch`: who
     /// follows it, which takes minutes for some gigabytes, and may end it.
     pub(super) fn open(
         train: &TrainSpec,
@@ -88,7 +88,8 @@ impl DataLoader {
         self.loaded
     }
 
-    /// Gathers the samples of an iteration, as they train in its epoch. `train`: that with which it was opened.
+    /// Gathers the samples of an iteration, as they train in its epoch. `train`: that with which it was
+    /// opened.
     pub(super) fn load_batch(&mut self, train: &TrainSpec, range: SampleRange) -> Result<(), WorkerError> {
         self.loaded = None;
         if self.epoch != Some(range.epoch) {
@@ -122,7 +123,8 @@ impl DataLoader {
         true
     }
 
-    /// Gathers the `n`-th piece of a part of the test or validation samples; returns how many it has, 0 behind the last one.
+    /// Gathers the `n`-th piece of a part of the test or validation samples; returns how many it has, 0
+    /// behind the last one.
     pub(super) fn load_evaluation_batch(
         &mut self,
         part: EvaluationPart,

@@ -1,8 +1,8 @@
 //! Whether the GPU of a process still computes for it.
 //!
-//! Errors of CUDA such as an illegal memory access, or a GPU that fell off the bus, stay: every later call of the process fails as well, in
-//! all its sessions, and a process that is started anew heals that. So after the failure of a device it is tried once, and the
-//! process ends if it does nothing more.
+//! Errors of CUDA such as an illegal memory access, or a GPU that fell off the bus, stay: every later call of
+//! the process fails as well, in all its sessions, and a process that is started anew heals that. So after
+//! the failure of a device it is tried once, and the process ends if it does nothing more.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ impl DeviceWatch {
         Self(Arc::new(Shared { device, trial: Box::new(trial), loss: watch::Sender::default() }))
     }
 
-    /// Tries the device if that is how one fails that may be lost, and says whether it is. Blocks, for seconds at most.
+    /// Tries the device if that is how one fails that may be lost, and says whether it is. Blocks, for
+    /// seconds at most.
     pub(super) fn look_at(&self, error: &BackendError) -> bool {
         let loss = if error.is_device_failure() { (self.0.trial)() } else { None };
         let is_lost = loss.is_some();

@@ -1,9 +1,11 @@
-//! Random numbers of a training graph, such as the masks of Dropout: each worker draws its own, and so does each part of a batch.
+//! Random numbers of a training graph, such as the masks of Dropout: each worker draws its own, and so does
+//! each part of a batch.
 //!
-//! ONNX Runtime gives a node that draws a generator that begins with the node's seed and goes on run by run. Sessions of one graph
-//! would all draw the same. So each session is loaded with seeds of its own, which follow from those of the graph, or from the job's
-//! where a node has none, from the worker's number in the job and from the part: the same again in the next run of the job. Nodes of
-//! one seed, as recomputation makes them, keep one seed.
+//! ONNX Runtime gives a node that draws a generator that begins with the node's seed and goes on run by run.
+//! Sessions of one graph would all draw the same. So each session is loaded with seeds of its own, which
+//! follow from those of the graph, or from the job's where a node has none, from the worker's number in the
+//! job and from the part: the same again in the next run of the job. Nodes of one seed, as recomputation
+//! makes them, keep one seed.
 
 use syncline_onnx::{
     self as onnx, OnnxError, attr_float, attr_int,

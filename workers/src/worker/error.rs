@@ -118,7 +118,8 @@ impl WorkerError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotFinite { .. } => Blame::Job,
-            // A disk can be emptied, memory comes free, and the job goes on under others: another try may go well.
+            // A disk can be emptied, memory comes free, and the job goes on under others: another try may go
+            // well.
             Self::Ps(error) if error.may_pass() => Blame::Worker,
             Self::Ps(PsError::Refused {
                 fault:

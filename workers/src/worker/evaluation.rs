@@ -16,8 +16,8 @@ use super::{
 };
 
 impl JobRun {
-    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
-    /// `is_revoked` is asked between batches.
+    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is
+    /// open goes on behind it. `is_revoked` is asked between batches.
     pub(super) fn evaluate(
         &mut self,
         version: u64,

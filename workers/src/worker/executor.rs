@@ -31,7 +31,8 @@ pub(super) enum End {
     Stopped,
     /// The shards refuse this incarnation.
     Dropped,
-    /// The device computes nothing more, of which the control side hears from the [`DeviceWatch`](super::device_watch::DeviceWatch).
+    /// The device computes nothing more, of which the control side hears from the
+    /// [`DeviceWatch`](super::device_watch::DeviceWatch).
     DeviceLost,
 }
 
@@ -53,8 +54,8 @@ fn run_of<'a>(open: &'a mut Option<OpenJob>, key: &TaskKey) -> Option<&'a mut Jo
     open.as_mut().filter(|open| open.is_of(key)).map(|open| &mut open.run)
 }
 
-/// Executes tasks in order until the control side hangs up, the shards refuse this incarnation, or the device is lost. `setup` asks the
-/// engine for what a job needs; it blocks.
+/// Executes tasks in order until the control side hangs up, the shards refuse this incarnation, or the device
+/// is lost. `setup` asks the engine for what a job needs; it blocks.
 pub(super) fn execute(
     context: &WorkerContext,
     tasks: &mpsc::Receiver<Assignment>,
@@ -113,7 +114,8 @@ pub(super) fn execute(
             None => vec![done],
         };
         if revoked {
-            // Too late for this task, and not for the next one: the job is opened anew, with calls that nobody has ended.
+            // Too late for this task, and not for the next one: the job is opened anew, with calls that
+            // nobody has ended.
             open = None;
         }
         let urgent = is_urgent(&reports, queued);
@@ -129,8 +131,8 @@ pub(super) fn execute(
     End::Stopped
 }
 
-/// Waits for a task; `None` if the control side hung up. Meanwhile a job is closed that is over: its samples, its sessions and what
-/// they hold of a device are for others then.
+/// Waits for a task; `None` if the control side hung up. Meanwhile a job is closed that is over: its samples,
+/// its sessions and what they hold of a device are for others then.
 fn next_task(
     tasks: &mpsc::Receiver<Assignment>,
     open: &mut Option<OpenJob>,
@@ -151,8 +153,8 @@ fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
     matches!(setup, Err(WorkerError::Engine(EngineFault::UnknownJob { .. })))
 }
 
-/// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and otherwise what the job has learned
-/// locally is still whole.
+/// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and
+/// otherwise what the job has learned locally is still whole.
 fn ends_job(error: &WorkerError) -> bool {
     matches!(
         error,
@@ -173,8 +175,8 @@ fn outcome(
         Ok(outcome) => Ok(Some(outcome)),
         Err(WorkerError::Ps(PsError::Refused { fault: ShardFault::Sealed { .. } })) => Err(End::Dropped),
         Err(WorkerError::Ps(PsError::Canceled)) if tracker.is_stopped() => Err(End::Stopped),
-        // The job is over or was restored: the engine knows, and revokes the task, or has done so. Or a shard was started
-        // again without it: the engine finds out, and decides.
+        // The job is over or was restored: the engine knows, and revokes the task, or has done so. Or a shard
+        // was started again without it: the engine finds out, and decides.
         Err(
             WorkerError::Ps(
                 PsError::Refused {

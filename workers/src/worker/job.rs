@@ -1,5 +1,5 @@
-//! One job on one worker: sessions, data, connections and buffers, made once and used for every task; and its iterations.
-//! [Evaluations](super::evaluation) stand beside it.
+//! One job on one worker: sessions, data, connections and buffers, made once and used for every task; and its
+//! iterations. [Evaluations](super::evaluation) stand beside it.
 
 use std::time::{Duration, Instant};
 
@@ -88,8 +88,9 @@ pub(super) struct JobRun {
 }
 
 impl JobRun {
-    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `cancel_token`
-    /// ends it. The same one ends calls that block later. `first`: the first task of it.
+    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`,
+    /// unless `cancel_token` ends it. The same one ends calls that block later. `first`: the first task
+    /// of it.
     pub(super) fn open(
         context: &WorkerContext,
         first: &Assignment,
@@ -179,8 +180,8 @@ impl JobRun {
         self.local.abandon();
     }
 
-    /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's own if the
-    /// iteration's round is open.
+    /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's
+    /// own if the iteration's round is open.
     pub(super) fn pull_for(&mut self, it: &Iteration, want: ReadCondition) -> Result<PullStats, WorkerError> {
         let mut opens = None;
         if let GradientUse::LocalStep { first, last } = it.gradient {
@@ -222,8 +223,9 @@ impl JobRun {
         Ok(timer.waiting(|| shards.pull_rows(want, rows.selection(), &mut params.values))?)
     }
 
-    /// An iteration that counts nowhere: it pulls the newest parameters, computes on `range`, and pushes nothing. What a first
-    /// iteration takes longer than others, and what stops it, is over before anybody waits for this worker.
+    /// An iteration that counts nowhere: it pulls the newest parameters, computes on `range`, and pushes
+    /// nothing. What a first iteration takes longer than others, and what stops it, is over before
+    /// anybody waits for this worker.
     pub(super) fn warm_up(&mut self, task: &TaskId, range: SampleRange) -> Result<Outcome, WorkerError> {
         let gradient = GradientUse::JoinRound;
         let it = Iteration { task: task.to_string(), seq: 0, range, learning_rate: 0.0, gradient };
@@ -246,8 +248,9 @@ impl JobRun {
         loader.map_or(Ok(()), |loader| loader.load_batch(&self.train, range))
     }
 
-    /// Computes on what was prepared, and pushes or steps. `next_range`: the samples of the iteration that follows at once, which are
-    /// fetched meanwhile. `next`: what it will pull, asked for together with the push.
+    /// Computes on what was prepared, and pushes or steps. `next_range`: the samples of the iteration that
+    /// follows at once, which are fetched meanwhile. `next`: what it will pull, asked for together with
+    /// the push.
     pub(super) fn iterate(
         &mut self,
         it: &Iteration,
@@ -355,8 +358,9 @@ fn connect(
     Ok(shards)
 }
 
-/// Pushes of others that changed the parameters between a pull and its own push, which is among `pushed`. What joins a round, as a
-/// gradient or as the change of local steps, was computed on the version that all others of the round have.
+/// Pushes of others that changed the parameters between a pull and its own push, which is among `pushed`.
+/// What joins a round, as a gradient or as the change of local steps, was computed on the version that all
+/// others of the round have.
 fn staleness(gradient: GradientUse, pulled: u64, pushed: u64) -> u64 {
     match gradient {
         GradientUse::ApplyOnArrival { .. } => pushed.saturating_sub(pulled + 1),

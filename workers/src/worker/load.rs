@@ -10,8 +10,8 @@ use std::{
 
 use syncline_rpc::memory_files::field;
 
-/// A reading is good for this long: an iteration may be much shorter, and over less the counters, of 10 ms each,
-/// say little.
+/// A reading is good for this long: an iteration may be much shorter, and over less the counters, of 10 ms
+/// each, say little.
 const GOOD_FOR: Duration = Duration::from_millis(100);
 
 /// Shares of the machine that are in use, 0 to 1.
@@ -66,7 +66,8 @@ fn busy_share(before: CpuTicks, now: CpuTicks) -> Option<f32> {
     Some((busy as f64 / all as f64) as f32)
 }
 
-/// From the line `cpu user nice system idle iowait irq softirq steal ..`; what guests used is counted in `user`.
+/// From the line `cpu user nice system idle iowait irq softirq steal ..`; what guests used is counted in
+/// `user`.
 fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;

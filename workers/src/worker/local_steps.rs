@@ -1,17 +1,18 @@
-//! A round of steps on the worker's own copy of the parameters: one pull, several iterations, one push of the whole
-//! change.
+//! A round of steps on the worker's own copy of the parameters: one pull, several iterations, one push of the
+//! whole change.
 //!
-//! The push is the parameters as they were pulled less the parameters as they became. To subtract its mean averages the
-//! parameters over the workers (Stich, ICLR 2019, arXiv:1805.09767); an optimizer on the shards may as well take it for
-//! a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state stays here from round to round,
-//! and is forgotten where other iterations come between.
+//! The push is the parameters as they were pulled less the parameters as they became. To subtract its mean
+//! averages the parameters over the workers (Stich, ICLR 2019, arXiv:1805.09767); an optimizer on the shards
+//! may as well take it for a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state
+//! stays here from round to round, and is forgotten where other iterations come between.
 //! Buffers are pushed as they became, and averaged in either case.
 //!
-//! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push is. A
-//! round that is given up takes them with it: to the engine its iterations are lost, as if they had never been begun.
+//! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push
+//! is. A round that is given up takes them with it: to the engine its iterations are lost, as if they had
+//! never been begun.
 //!
-//! Costs one more copy of the parameters and the optimizer's state, from the first round on. A device that takes the steps
-//! ([`StepsOnDevice`]) has state and parameters in its own memory until the round ends.
+//! Costs one more copy of the parameters and the optimizer's state, from the first round on. A device that
+//! takes the steps ([`StepsOnDevice`]) has state and parameters in its own memory until the round ends.
 
 #[cfg(test)]
 mod device_tests;
@@ -89,8 +90,9 @@ impl LocalSteps {
         self.device_failed
     }
 
-    /// Computes the step of an iteration, if it is one of a round and a device takes those; `None`: this process is to. A device that
-    /// cannot do it takes no steps from here on, where the round has not moved yet; otherwise its parameters are lost with it.
+    /// Computes the step of an iteration, if it is one of a round and a device takes those; `None`: this
+    /// process is to. A device that cannot do it takes no steps from here on, where the round has not
+    /// moved yet; otherwise its parameters are lost with it.
     pub(super) fn compute(
         &mut self,
         it: &Iteration,
@@ -108,7 +110,8 @@ impl LocalSteps {
         }
     }
 
-    /// What a device gave, without anything of the round being there alone; `None` if it cannot, and is given up.
+    /// What a device gave, without anything of the round being there alone; `None` if it cannot, and is given
+    /// up.
     fn unless_device_failed<T>(&mut self, given: Result<T, WorkerError>) -> Result<Option<T>, WorkerError> {
         match given {
             Ok(given) => Ok(Some(given)),
@@ -121,8 +124,9 @@ impl LocalSteps {
         }
     }
 
-    /// Tries a step from `values` where a device takes them, the way back included, so that memory is there for both. It counts
-    /// nowhere. A device that cannot do it takes no steps from here on. Returns whether one has done it.
+    /// Tries a step from `values` where a device takes them, the way back included, so that memory is there
+    /// for both. It counts nowhere. A device that cannot do it takes no steps from here on. Returns
+    /// whether one has done it.
     pub(super) fn warm_up<'a>(
         &mut self,
         values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
@@ -150,8 +154,8 @@ impl LocalSteps {
         Err(WorkerError::OutOfRound { seq, first, last, open })
     }
 
-    /// Opens a round on parameters that were just pulled. Where others than rounds were between, the optimizer begins anew: its state
-    /// is of parameters that are long gone.
+    /// Opens a round on parameters that were just pulled. Where others than rounds were between, the
+    /// optimizer begins anew: its state is of parameters that are long gone.
     pub(super) fn begin(&mut self, first: u64, params: &Parameters) -> Result<(), WorkerError> {
         self.abandon();
         if first != self.next_first {
@@ -167,8 +171,8 @@ impl LocalSteps {
         Ok(())
     }
 
-    /// Takes the step of an iteration that belongs to a round, and ends the round with its last one. `pushed` as for
-    /// [`LocalSteps::step`]; it is of no use to a device.
+    /// Takes the step of an iteration that belongs to a round, and ends the round with its last one. `pushed`
+    /// as for [`LocalSteps::step`]; it is of no use to a device.
     pub(super) fn follow(
         &mut self,
         it: &Iteration,
@@ -189,8 +193,8 @@ impl LocalSteps {
         Ok(self.close(params))
     }
 
-    /// Takes one step: what the shards would do with this push. `pushed`: a gradient for each trained tensor, then
-    /// each buffer's new values.
+    /// Takes one step: what the shards would do with this push. `pushed`: a gradient for each trained tensor,
+    /// then each buffer's new values.
     pub(super) fn step(&mut self, params: &mut Parameters, pushed: &[&[f32]], header: &PushHeader) {
         let Some(round) = &mut self.round else { return };
         round.steps += 1;
@@ -222,7 +226,8 @@ impl LocalSteps {
         }
     }
 
-    /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`LocalSteps::settle`].
+    /// Ends the round with what it has come to; `None` if none is open. Its reports are held until
+    /// [`LocalSteps::settle`].
     pub(super) fn close(&mut self, params: &Parameters) -> Option<Delta<'_>> {
         let round = self.round.take()?;
         self.next_first = round.next();
@@ -270,7 +275,8 @@ impl LocalSteps {
 }
 
 impl Delta<'_> {
-    /// What travels in front of it. A round in which no step was taken, or that led nowhere, carries no weight.
+    /// What travels in front of it. A round in which no step was taken, or that led nowhere, carries no
+    /// weight.
     pub(super) fn header(&self, learning_rate: f32) -> PushHeader {
         PushHeader {
             learning_rate,

@@ -1,9 +1,9 @@
 //! What the gradients of a float16 training graph are multiplied by, so that small ones do not vanish.
 //!
-//! In: whether loss and gradients of each step are finite. Out: the scale of the next step, and whether this one counts.
-//! A gradient that is not finite halves the scale and the step is skipped; [`PATIENCE`] good steps in a row double it.
-//! Each worker has its own scale and begins anew with the graph's: gradients leave the graph without it, so that workers
-//! with different scales agree.
+//! In: whether loss and gradients of each step are finite. Out: the scale of the next step, and whether this
+//! one counts. A gradient that is not finite halves the scale and the step is skipped; [`PATIENCE`] good
+//! steps in a row double it. Each worker has its own scale and begins anew with the graph's: gradients leave
+//! the graph without it, so that workers with different scales agree.
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740, section 3.2.
 
 use syncline_autodiff::LOSS_SCALE;

@@ -1,7 +1,7 @@
 //! How much memory this process may use, and how much of it a worker offers.
 //!
-//! In: `/proc/meminfo`, `/proc/self/cgroup` and the limits of the control groups that it names, of version 1 or 2. Out:
-//! bytes; 0 where none of these files exists, as on other systems than Linux.
+//! In: `/proc/meminfo`, `/proc/self/cgroup` and the limits of the control groups that it names, of version 1
+//! or 2. Out: bytes; 0 where none of these files exists, as on other systems than Linux.
 
 use std::{
     fs,
@@ -11,7 +11,8 @@ use std::{
 use syncline_rpc::memory_files::{field, memory_groups};
 use syncline_scheduler::tasks::MemorySize;
 
-/// What a person lets a worker offer to tasks, as it is typed behind `--memory`. The error says what is wrong with it.
+/// What a person lets a worker offer to tasks, as it is typed behind `--memory`. The error says what is wrong
+/// with it.
 pub fn offered_memory(text: &str) -> Result<MemorySize, String> {
     match text.parse() {
         Ok(MemorySize(0)) => Err(format!(
@@ -21,7 +22,8 @@ pub fn offered_memory(text: &str) -> Result<MemorySize, String> {
     }
 }
 
-/// What a person lets a model take of a GPU's memory, as it is typed behind `--gpu-memory`. The error says what is wrong with it.
+/// What a person lets a model take of a GPU's memory, as it is typed behind `--gpu-memory`. The error says
+/// what is wrong with it.
 pub fn gpu_memory(text: &str) -> Result<MemorySize, String> {
     match text.parse() {
         Ok(MemorySize(0)) => Err(format!("[E509] no model runs with {text} of a GPU's memory")),

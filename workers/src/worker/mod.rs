@@ -1,8 +1,9 @@
 //! A worker: registers, receives tasks, executes them, and reports in the background.
 //!
-//! With ONNX Runtime it trains, one iteration after the other, and runs ONNX models as general tasks. It runs general tasks,
-//! those of its functions as well, as many at a time as it has slots. The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
-//! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
+//! With ONNX Runtime it trains, one iteration after the other, and runs ONNX models as general tasks. It runs
+//! general tasks, those of its functions as well, as many at a time as it has slots. The control side is
+//! async and small; the executor is one thread that owns the ONNX sessions and the tensor connections and
+//! never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
 //! under a new incarnation. One that trains for several jobs at a time has all of this once for each.
 
 mod batch_mean;

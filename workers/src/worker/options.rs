@@ -19,11 +19,13 @@ pub struct WorkerOptions {
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,
-    /// Loaded for the device that `exec` names. A worker without it takes no part in training and runs no ONNX models.
+    /// Loaded for the device that `exec` names. A worker without it takes no part in training and runs no
+    /// ONNX models.
     pub runtime: Option<Runtime>,
     /// Device and threads, for trainings and for ONNX models alike.
     pub exec: ExecOptions,
-    /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
+    /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one
+    /// thread.
     pub split_batch: bool,
     /// Jobs that it trains for at the same time, each with what `exec` says for itself; at least 1.
     pub trainings: u32,
@@ -31,8 +33,8 @@ pub struct WorkerOptions {
     pub throttle: Throttle,
     /// How parameters and gradients travel between this worker and the shards.
     pub transport: TransportChoice,
-    /// Most samples that fit into memory at once: no policy gives this worker a larger batch, and one of a job with `micro_batch`
-    /// is computed in pieces of so many.
+    /// Most samples that fit into memory at once: no policy gives this worker a larger batch, and one of a
+    /// job with `micro_batch` is computed in pieces of so many.
     pub max_batch: Option<u32>,
     /// Functions that general tasks may call.
     pub registry: Registry,
@@ -45,8 +47,8 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// A worker that trains and runs ONNX models on the device that the runtime was loaded for, with the usual settings: one
-    /// thread of the CPU, or the GPU, at full speed, and one model at a time.
+    /// A worker that trains and runs ONNX models on the device that the runtime was loaded for, with the
+    /// usual settings: one thread of the CPU, or the GPU, at full speed, and one model at a time.
     pub fn new(cluster: Cluster, runtime: Runtime) -> Self {
         Self { slots: 1, ..Self::for_calls(cluster, Registry::new()) }.with_runtime(runtime)
     }
@@ -106,11 +108,12 @@ pub fn threads_each(workers: usize) -> usize {
     (cores() / workers.max(1)).max(1)
 }
 
-/// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there. `say` gets a line for whatever takes
-/// time. Blocks.
+/// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there. `say` gets a line
+/// for whatever takes time. Blocks.
 ///
 /// # Errors
-/// E101 to E109 and E490 to E492 if a part is neither found nor fetched, E320, E321, E493 and E494 if it cannot be used.
+/// E101 to E109 and E490 to E492 if a part is neither found nor fetched, E320, E321, E493 and E494 if it
+/// cannot be used.
 pub fn load_runtime(device: Device, say: &dyn Fn(&str)) -> Result<Runtime, WorkerError> {
     Ok(Runtime::load_for(device, &syncline_kit::for_device(device, say)?)?)
 }

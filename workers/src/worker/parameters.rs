@@ -27,7 +27,8 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// All zero, as the job's layout has them; of a table without rows nothing, until [`Parameters::resize`] is told of some.
+    /// All zero, as the job's layout has them; of a table without rows nothing, until [`Parameters::resize`]
+    /// is told of some.
     pub(super) fn new(layout: &Layout, rows: Option<&BatchRows>) -> Self {
         let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
         let tensor =

@@ -1,11 +1,12 @@
 //! The step of a batch, out of those of its pieces, as one comes after the other.
 //!
-//! In: samples, loss, weight and gradients of one piece at a time. Out: loss, weight and gradients of all of them, as
-//! [`batch_mean`](super::batch_mean) has them of parts that are all there: with W the sum of the weights w so far, each gradient is
-//! g W_before / W + g_piece w / W. So it is a mean at any time, and no larger than the largest gradient. If W is 0 every piece counts
-//! by its samples. What is not finite in one piece is not finite in the result, even where the piece weighs nothing.
-//! Running statistics are not averaged: those that one piece leaves are those that the next one begins with.
-//! Cost: one pass over the gradients for each piece; memory for one set of them, kept from batch to batch.
+//! In: samples, loss, weight and gradients of one piece at a time. Out: loss, weight and gradients of all of
+//! them, as [`batch_mean`](super::batch_mean) has them of parts that are all there: with W the sum of the
+//! weights w so far, each gradient is g W_before / W + g_piece w / W. So it is a mean at any time, and no
+//! larger than the largest gradient. If W is 0 every piece counts by its samples. What is not finite in one
+//! piece is not finite in the result, even where the piece weighs nothing. Running statistics are not
+//! averaged: those that one piece leaves are those that the next one begins with. Cost: one pass over the
+//! gradients for each piece; memory for one set of them, kept from batch to batch.
 
 use syncline_ps::optim::add_to_mean;
 

@@ -1,5 +1,5 @@
-//! The loop in which a worker asks for tasks. The ends of general tasks go along where they can, so that a short task costs one
-//! call to the engine: its end goes one way, and what follows comes the other.
+//! The loop in which a worker asks for tasks. The ends of general tasks go along where they can, so that a
+//! short task costs one call to the engine: its end goes one way, and what follows comes the other.
 
 use std::{
     collections::HashSet,
@@ -33,8 +33,8 @@ const CALLS_INTERVAL: Duration = Duration::from_secs(1);
 /// A worker that was just told to run something waits so long for the first end before it asks again.
 const FIRST_END_WAIT: Duration = Duration::from_millis(1);
 
-/// How far the polls of a session have come. Ends of general tasks are in one call at a time, and repeated until they are
-/// acknowledged: so they come in order.
+/// How far the polls of a session have come. Ends of general tasks are in one call at a time, and repeated
+/// until they are acknowledged: so they come in order.
 #[derive(Default)]
 struct Polls<'a> {
     cursor: OrderCursor,
@@ -54,8 +54,8 @@ struct Polls<'a> {
 type ReportCall<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl Session {
-    /// Takes tasks from the engine; returns when the engine has dropped this incarnation, or every engine turns us away for good,
-    /// which whoever registers again is told.
+    /// Takes tasks from the engine; returns when the engine has dropped this incarnation, or every engine
+    /// turns us away for good, which whoever registers again is told.
     pub(super) async fn poll(&self, executor: &TaskSender) {
         let mut outage = OutageLogger::default();
         let mut polls = Polls::default();
@@ -73,7 +73,8 @@ impl Session {
                 None => continue,
                 Some(Ok(Ok(news))) => {
                     outage.resolve("the engine is there");
-                    // Where it is not current, a deposed engine answers that does not know it yet: not for long.
+                    // Where it is not current, a deposed engine answers that does not know it yet: not for
+                    // long.
                     let is_current = self.is_current(news.epoch);
                     let is_taken = is_current && news.ends_taken;
                     if is_current && self.take(news, &mut polls, number, executor).await.is_err() {
@@ -105,7 +106,8 @@ impl Session {
         }
     }
 
-    /// Lets ends that are there go with the next poll. What was told a moment ago may end in a moment, and is waited for.
+    /// Lets ends that are there go with the next poll. What was told a moment ago may end in a moment, and is
+    /// waited for.
     async fn carry_ends(&self, polls: &mut Polls<'_>) {
         let Some(pool) = &self.calls else { return };
         if polls.carried.is_some() || polls.beside.is_some() {
@@ -115,8 +117,9 @@ impl Session {
         polls.carried = timeout(limit, pool.next_reports()).await.ok();
     }
 
-    /// One poll. What ends meanwhile is reported beside it, unless the poll carries ends itself. `None`: it was given up,
-    /// because it carries the last ends of a worker that is to stop, and could wait for long.
+    /// One poll. What ends meanwhile is reported beside it, unless the poll carries ends itself. `None`: it
+    /// was given up, because it carries the last ends of a worker that is to stop, and could wait for
+    /// long.
     async fn ask<'a>(
         &'a self,
         polls: &mut Polls<'a>,

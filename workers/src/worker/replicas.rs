@@ -1,15 +1,16 @@
-//! A step of the training graph: one execution, or several of one thread each on parts of the batch, each of these at once or in
-//! pieces.
+//! A step of the training graph: one execution, or several of one thread each on parts of the batch, each of
+//! these at once or in pieces.
 //!
-//! ONNX Runtime divides many operators badly among threads. Executions that share nothing use them better, and loss and
-//! gradient are weighted means, so that those of the parts make those of the batch, see `batch_mean`. That is exact up to
-//! rounding unless samples meet inside the model: BatchNormalization sees the statistics of a part. What draws random numbers
-//! draws other ones in every part.
+//! ONNX Runtime divides many operators badly among threads. Executions that share nothing use them better,
+//! and loss and gradient are weighted means, so that those of the parts make those of the batch, see
+//! `batch_mean`. That is exact up to rounding unless samples meet inside the model: BatchNormalization sees
+//! the statistics of a part. What draws random numbers draws other ones in every part.
 //!
-//! A batch that does not fit into memory at once is computed in pieces, one after the other: [`replica`], [`BatchPieces`].
+//! A batch that does not fit into memory at once is computed in pieces, one after the other: [`replica`],
+//! [`BatchPieces`].
 //!
-//! Cost of N parts: N - 1 threads that start and end, and one pass over N sets of gradients. One execution lends what
-//! ONNX Runtime has written: nothing is copied. One pass over the gradients for each piece.
+//! Cost of N parts: N - 1 threads that start and end, and one pass over N sets of gradients. One execution
+//! lends what ONNX Runtime has written: nothing is copied. One pass over the gradients for each piece.
 
 #[cfg(test)]
 mod piece_tests;
@@ -64,8 +65,9 @@ pub(super) struct Replicas {
 #[derive(Debug)]
 struct SharedGradients(Arc<GradientArea>);
 
-// SAFETY: the area gives the same floats as long as it lives. It is given to the one session of a job, and to nobody else; a
-// push from there has been acknowledged before the next step begins, or its job is given up. Shards only read.
+// SAFETY: the area gives the same floats as long as it lives. It is given to the one session of a job, and to
+// nobody else; a push from there has been acknowledged before the next step begins, or its job is given up.
+// Shards only read.
 #[expect(unsafe_code, reason = "ONNX Runtime writes through a pointer that no borrow protects")]
 unsafe impl OutputMemory for SharedGradients {
     fn base(&self) -> NonNull<f32> {
@@ -125,8 +127,8 @@ impl Replicas {
         self.replicas.len() == 1
     }
 
-    /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
-    /// parts stay where they are, and so does what has no shape of its own.
+    /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied
+    /// then. Batches in parts stay where they are, and so does what has no shape of its own.
     pub(super) fn write_into(
         &mut self,
         area: Arc<GradientArea>,
@@ -153,8 +155,9 @@ impl Replicas {
         }
     }
 
-    /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs: parameters and buffers in layout
-    /// order, then others. A batch with fewer samples than parts stays in one.
+    /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs:
+    /// parameters and buffers in layout order, then others. A batch with fewer samples than parts stays
+    /// in one.
     pub(super) fn run(&mut self, samples: &Inputs<'_>, rest: &Inputs<'_>) -> Result<Step<'_>, WorkerError> {
         let Self { replicas, at_once, watch, pushed, merged } = self;
         let rows = samples.first().and_then(|(_, view)| view.shape().first()).copied().unwrap_or(0);

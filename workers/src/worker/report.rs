@@ -11,14 +11,16 @@ pub(super) struct Finished {
     pub outcome: Outcome,
 }
 
-/// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
+/// How long a report waits for others while the worker has enough in hand: one commit then serves many short
+/// steps.
 pub(super) const REPORT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 
-/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time: some ways there
-/// and back.
+/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in
+/// time: some ways there and back.
 const LOW_WORK_US: u64 = 5_000;
 
-/// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are still to do.
+/// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are
+/// still to do.
 pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
     let busy_us = |report: &Finished| match &report.outcome {
         Outcome::Iterated(it) => Some(it.busy_us()),
@@ -26,7 +28,8 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
     };
     let Some(last) = reports.last() else { return false };
     let Some(last_us) = busy_us(last) else { return true };
-    // The next reports will come after about the same time: if that is too late to gather them, nothing is won.
+    // The next reports will come after about the same time: if that is too late to gather them, nothing is
+    // won.
     let all_us: u64 = reports.iter().filter_map(busy_us).sum();
     last_us.saturating_mul(u64::from(queued)) < LOW_WORK_US
         || u128::from(all_us) >= REPORT_BATCH_WINDOW.as_micros()

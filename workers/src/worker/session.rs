@@ -54,8 +54,8 @@ pub(super) fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> Worke
     WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
 }
 
-/// Whether an engine may take this worker later: one of another release is replaced in the middle of an upgrade, and where one did
-/// before, another token is put right there.
+/// Whether an engine may take this worker later: one of another release is replaced in the middle of an
+/// upgrade, and where one did before, another token is put right there.
 pub(super) fn may_pass(error: &CallError, was_served: bool) -> bool {
     let is_other_release = matches!(error, CallError::Hello(HelloError::Version { .. }));
     error.is_passing() || is_other_release || was_served && matches!(error, CallError::Hello(_))
@@ -128,8 +128,8 @@ impl Session {
         Self { link, who, holding, reported, tracker, calls, is_leaving, epoch, poll_timeout }
     }
 
-    /// Lets the executor go when the step in hand has ended, and waits for that, and until it is reported. The shards would refuse the
-    /// rest of a push whose worker has left already.
+    /// Lets the executor go when the step in hand has ended, and waits for that, and until it is reported.
+    /// The shards would refuse the rest of a push whose worker has left already.
     pub(super) async fn finish_step(&self, tasks: &TaskSender, limit: Duration) {
         self.tracker.close();
         tasks.hang_up();
@@ -192,7 +192,8 @@ impl Session {
         }
     }
 
-    /// Begins no more general tasks, and waits up to `limit` until those that run have ended and are reported.
+    /// Begins no more general tasks, and waits up to `limit` until those that run have ended and are
+    /// reported.
     pub(super) async fn drain_calls(&self, limit: Duration) {
         let Some(pool) = &self.calls else { return };
         pool.close();
@@ -269,7 +270,8 @@ impl Session {
                 Ok(Ok(()) | Err(EngineFault::Dropped)) => return,
                 unheard => debug!(?unheard, "could not leave"),
             }
-            // An engine that was just started again is told at the second try; it would wait for this worker otherwise.
+            // An engine that was just started again is told at the second try; it would wait for this worker
+            // otherwise.
             if since.elapsed() > LEAVE_TIMEOUT {
                 return;
             }

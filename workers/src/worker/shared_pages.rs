@@ -1,5 +1,5 @@
-//! Memory that a worker shares with shards on its machine and that its GPU reads and writes by itself: parameters come to it,
-//! and gradients from it, without a copy by the processor.
+//! Memory that a worker shares with shards on its machine and that its GPU reads and writes by itself:
+//! parameters come to it, and gradients from it, without a copy by the processor.
 
 use std::{ptr::NonNull, sync::Arc};
 
@@ -69,7 +69,8 @@ impl SharedPages {
         Self { runtime, gradients: None, lent: Vec::new() }
     }
 
-    /// Whether gradients are best written to `area` by whoever computes them: on a GPU only if it does that by itself.
+    /// Whether gradients are best written to `area` by whoever computes them: on a GPU only if it does that
+    /// by itself.
     pub(super) fn take_gradients(&mut self, area: &Arc<GradientArea>) -> bool {
         if let Some(runtime) = &self.runtime {
             self.gradients = lock(runtime, "gradients", Gradients(area.clone()));
@@ -77,7 +78,8 @@ impl SharedPages {
         self.runtime.is_none() || self.gradients.is_some()
     }
 
-    /// Looks where shards lend parameters, after a pull: a connection that was opened again has another place.
+    /// Looks where shards lend parameters, after a pull: a connection that was opened again has another
+    /// place.
     pub(super) fn follow(&mut self, shards: &ShardSet) {
         let Some(runtime) = &self.runtime else { return };
         let memory: Vec<LentMemory> = shards.lent_memory().collect();

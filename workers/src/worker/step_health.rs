@@ -62,7 +62,8 @@ impl StepHealth {
         Iterated { range, loss, loss_weight, skipped, ..Iterated::default() }
     }
 
-    /// The header of this step's push, which is `compressed` or goes as it is. A step with a fault is skipped.
+    /// The header of this step's push, which is `compressed` or goes as it is. A step with a fault is
+    /// skipped.
     pub(super) fn header(&self, it: &Iteration, clip_norm: Option<f32>, compressed: bool) -> PushHeader {
         let clip = match clip_norm {
             Some(clip) if self.gradient_norm > f64::from(clip) => {
@@ -72,8 +73,9 @@ impl StepHealth {
         };
         let (mode, scale) = match it.gradient {
             GradientUse::ApplyOnArrival { scale } => (PushMode::Apply, clip * scale),
-            // Here, too: of a spike that only the shards clip, the rest would be kept back, and said again in every later round (Lin
-            // et al., Deep Gradient Compression, ICLR 2018, arXiv:1712.01887).
+            // Here, too: of a spike that only the shards clip, the rest would be kept back, and said again in
+            // every later round (Lin et al., Deep Gradient Compression, ICLR 2018,
+            // arXiv:1712.01887).
             GradientUse::JoinRound if compressed => (PushMode::Accumulate, clip),
             // Clipped on the shards, as the mean of all: that is what one machine with all samples would do.
             GradientUse::JoinRound => (PushMode::Accumulate, 1.0),

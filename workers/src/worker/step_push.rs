@@ -40,7 +40,8 @@ impl StepPush<'_> {
     }
 }
 
-/// Chooses the rows of the next batch. What is wrong with that one is met when it is its turn: this push is whole.
+/// Chooses the rows of the next batch. What is wrong with that one is met when it is its turn: this push is
+/// whole.
 fn can_be_asked_for(
     next: NextPull,
     rows: &mut BatchRows,

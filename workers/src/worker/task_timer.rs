@@ -1,5 +1,5 @@
-//! How long the executor has been busy with its present task, so that the engine can tell a worker that hangs from one
-//! that works. Waiting at a shard does not count: that is for others to end.
+//! How long the executor has been busy with its present task, so that the engine can tell a worker that hangs
+//! from one that works. Waiting at a shard does not count: that is for others to end.
 
 use std::{
     sync::{Arc, Mutex},

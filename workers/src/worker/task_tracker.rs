@@ -1,4 +1,5 @@
-//! What the control side and the executor of a worker see of each other: tasks that are given, revoked, and in hand.
+//! What the control side and the executor of a worker see of each other: tasks that are given, revoked, and
+//! in hand.
 
 use std::{
     collections::HashMap,
@@ -46,7 +47,8 @@ struct Running {
     revoked: bool,
     /// It evaluates, and its job is open: it can be given up alone.
     evaluates: bool,
-    /// It has all it needs to compute and push. A push that some shards have and others lack is torn: a stop lets it end.
+    /// It has all it needs to compute and push. A push that some shards have and others lack is torn: a stop
+    /// lets it end.
     steps: bool,
 }
 
@@ -56,8 +58,8 @@ impl TaskTracker {
         Self { shards, ..Self::default() }
     }
 
-    /// Takes note of tasks that are over: one that has not begun never will, one that runs is given up. What is neither
-    /// has been reported and is forgotten.
+    /// Takes note of tasks that are over: one that has not begun never will, one that runs is given up. What
+    /// is neither has been reported and is forgotten.
     pub(super) fn revoke(&self, keys: &[TaskKey]) {
         let mut queued = lock(&self.queued);
         for key in keys {
@@ -83,7 +85,8 @@ impl TaskTracker {
         lock(&self.queued).insert(key.clone(), false);
     }
 
-    /// The executor has this task in hand. Whether it was revoked, or comes too late, and how many are still to do.
+    /// The executor has this task in hand. Whether it was revoked, or comes too late, and how many are still
+    /// to do.
     pub(super) fn begin(&self, key: &TaskKey) -> (bool, u32) {
         let mut queued = lock(&self.queued);
         let revoked = queued.remove(key).unwrap_or(false);
@@ -105,7 +108,8 @@ impl TaskTracker {
         goes_on
     }
 
-    /// Lets nothing begin any more: a step that computes or pushes ends by itself, what is on its way to one ends at once.
+    /// Lets nothing begin any more: a step that computes or pushes ends by itself, what is on its way to one
+    /// ends at once.
     pub(super) fn close(&self) {
         let running = lock(&self.running);
         self.closed.store(true, Ordering::SeqCst);
@@ -114,8 +118,8 @@ impl TaskTracker {
         }
     }
 
-    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: its calls are interrupted then,
-    /// not ended for good, and between batches it looks for one itself.
+    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: its
+    /// calls are interrupted then, not ended for good, and between batches it looks for one itself.
     pub(super) fn begin_evaluation(&self) {
         if let Some(running) = lock(&self.running).as_mut() {
             running.evaluates = true;
@@ -127,7 +131,8 @@ impl TaskTracker {
         lock(&self.running).as_ref().is_some_and(|running| running.revoked)
     }
 
-    /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by then is ended for good.
+    /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by
+    /// then is ended for good.
     pub(super) fn end(&self) -> bool {
         *lock(&self.running) = None;
         let token = lock(&self.cancel_token);

@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An iteration on a whole batch lasts `slowdown` times as long as `step`, or as it computes where that is longer.
+/// An iteration on a whole batch lasts `slowdown` times as long as `step`, or as it computes where that is
+/// longer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     /// Least time of an iteration on a whole batch, before `slowdown`; zero: that of its compute.

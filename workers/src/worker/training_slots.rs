@@ -1,8 +1,8 @@
 //! A worker that may train for several jobs at a time.
 //!
-//! Each training slot registers, polls, computes and pushes on its own, under an incarnation of its own: so no barrier of one job waits
-//! for a pull of another, and what becomes of one training touches no other. To the engine it is a worker that shares a process;
-//! the first slot has the general tasks as well.
+//! Each training slot registers, polls, computes and pushes on its own, under an incarnation of its own: so
+//! no barrier of one job waits for a pull of another, and what becomes of one training touches no other. To
+//! the engine it is a worker that shares a process; the first slot has the general tasks as well.
 
 use std::panic::resume_unwind;
 
@@ -20,7 +20,8 @@ use super::{
 /// One of the training slots of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TrainingSlot {
-    /// Drawn by the process, and the same for all slots of it: host, name and pid may be those of another machine's worker, too.
+    /// Drawn by the process, and the same for all slots of it: host, name and pid may be those of another
+    /// machine's worker, too.
     pub process: u64,
     /// From 1.
     pub number: u32,
@@ -40,12 +41,12 @@ impl TrainingSlot {
     }
 }
 
-/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, a step hangs, or the GPU is lost
-/// to this process.
+/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, a step
+/// hangs, or the GPU is lost to this process.
 ///
 /// # Errors
-/// E350 if an engine turns it away, E354 if a task still hangs after it should have ended, E652 if the GPU computes nothing more, E447
-/// if a function has the name of that which runs models.
+/// E350 if an engine turns it away, E354 if a task still hangs after it should have ended, E652 if the GPU
+/// computes nothing more, E447 if a function has the name of that which runs models.
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
     let (end, ended) = watch::channel(false);
     let mut slots = JoinSet::new();

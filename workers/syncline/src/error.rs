@@ -48,8 +48,8 @@ use syncline_workers::{functions::RegisteredTwice, predict::PredictError, worker
 
 /// Any error, for the `main` of a program that uses this crate.
 ///
-/// `?` makes one of every error. What `main` then prints names the code, the causes, and for errors of this crate what to do,
-/// one below the other:
+/// `?` makes one of every error. What `main` then prints names the code, the causes, and for errors of this
+/// crate what to do, one below the other:
 ///
 /// ```no_run
 /// #[tokio::main]

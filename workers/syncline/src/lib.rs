@@ -1,7 +1,8 @@
 //! Distributed training for machines that are not all alike.
 //!
-//! By default this crate is a client: a job graph is built, submitted to a running cluster, followed, and what it learned is
-//! fetched. It needs neither Redis nor ONNX Runtime, and takes training graphs that are ready. Features:
+//! By default this crate is a client: a job graph is built, submitted to a running cluster, followed, and
+//! what it learned is fetched. It needs neither Redis nor ONNX Runtime, and takes training graphs that are
+//! ready. Features:
 //!
 //! | feature | what it adds |
 //! |---|---|
@@ -141,7 +142,8 @@ pub mod predict {
     pub use syncline_workers::predict::*;
 }
 
-/// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one that trains:
+/// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one
+/// that trains:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), syncline::Error> {
@@ -170,7 +172,8 @@ pub mod worker {
     };
 }
 
-/// Small models without a framework: a forward model is built node by node, and its bytes are those of a `.onnx` file.
+/// Small models without a framework: a forward model is built node by node, and its bytes are those of a
+/// `.onnx` file.
 ///
 /// ```
 /// use syncline::{ElementType, onnx::GraphBuilder};

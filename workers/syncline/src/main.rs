@@ -12,7 +12,8 @@ mod cli;
 
 /// Trains models on many machines, without waiting for the slow ones.
 ///
-/// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis, 5 anything else, 130 stopped by Ctrl-C or SIGTERM.
+/// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis,
+/// 5 anything else, 130 stopped by Ctrl-C or SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "syncline", version, long_version = cli::LONG_VERSION.as_str())]
 struct Line {
@@ -20,8 +21,8 @@ struct Line {
     command: cli::Command,
 }
 
-/// Turned off when ONNX Runtime is loaded, its telemetry sends nothing. Without this variable it still collects, in a file of
-/// the user's cache.
+/// Turned off when ONNX Runtime is loaded, its telemetry sends nothing. Without this variable it still
+/// collects, in a file of the user's cache.
 const DISABLE_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
 
 /// Variables of ours that are empty count as not set, here and in every process that we start.

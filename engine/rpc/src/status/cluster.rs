@@ -54,7 +54,8 @@ pub struct LiveWorker {
     pub stopping: u32,
     /// What one of them waits for, in words.
     pub blocked_on: Option<String>,
-    /// How its bytes travel to the shards of the job that it trains: `shm`, `unix` or `tcp`, for each shard where they differ.
+    /// How its bytes travel to the shards of the job that it trains: `shm`, `unix` or `tcp`, for each shard
+    /// where they differ.
     #[serde(default)]
     pub transport: Option<String>,
     /// How long it has been busy with the task that it runs.
@@ -64,7 +65,8 @@ pub struct LiveWorker {
 }
 
 impl LiveWorker {
-    /// Whether it takes part in trainings, for which it has ONNX Runtime: one with nothing but functions of a user does not.
+    /// Whether it takes part in trainings, for which it has ONNX Runtime: one with nothing but functions of a
+    /// user does not.
     pub fn trains(&self) -> bool {
         let only_trains = self.functions.is_empty();
         only_trains || self.functions.iter().any(|function| function == RUN_MODEL)
@@ -92,8 +94,8 @@ pub struct EngineStatus {
     pub instance: String,
     /// Address of the Redis server, without password.
     pub redis: String,
-    /// Now on its clock, by which moments of jobs are told, in milliseconds since the epoch of Unix; `None` from an earlier
-    /// release.
+    /// Now on its clock, by which moments of jobs are told, in milliseconds since the epoch of Unix; `None`
+    /// from an earlier release.
     #[serde(default)]
     pub now_ms: Option<u64>,
     /// Number of parameter shards that it wants.

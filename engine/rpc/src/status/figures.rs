@@ -1,12 +1,13 @@
-//! What evaluations measured, by metric. In Redis and in JSON each value is a field of its own, such as `test_accuracy`.
+//! What evaluations measured, by metric. In Redis and in JSON each value is a field of its own, such as
+//! `test_accuracy`.
 
 use std::{collections::BTreeMap, ops::Index};
 
 use serde::{Deserialize, Deserializer, Serializer, de, de::IgnoredAny, ser::SerializeMap};
 use syncline_scheduler::spec::Metric;
 
-/// What an evaluation measured: `figures[Metric::Accuracy]`, `None` where it is not known or its loss does not compute it. Shares and
-/// scores are from 0 to 1.
+/// What an evaluation measured: `figures[Metric::Accuracy]`, `None` where it is not known or its loss does
+/// not compute it. Shares and scores are from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures([Option<f64>; Metric::ALL.len()]);
 

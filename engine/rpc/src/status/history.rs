@@ -1,4 +1,5 @@
-//! What a job has gone through: its events and its loss curve, as streams that can be read on from where one was.
+//! What a job has gone through: its events and its loss curve, as streams that can be read on from where one
+//! was.
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
@@ -40,8 +41,8 @@ pub struct MetricsPoint {
     /// Samples that the loss is the mean of.
     #[serde(default)]
     pub loss_samples: u64,
-    /// What these weigh together: with it means of several points are exact. Unknown of an earlier release, whose points are means
-    /// over iterations by their samples.
+    /// What these weigh together: with it means of several points are exact. Unknown of an earlier release,
+    /// whose points are means over iterations by their samples.
     #[serde(default)]
     pub loss_weight: Option<f64>,
     /// Mean time of an iteration, waiting left out.
@@ -54,13 +55,14 @@ pub struct MetricsPoint {
     pub staleness_mean: f64,
     /// The most of them that one iteration had.
     pub staleness_max: u64,
-    /// Learning rate behind these samples: of the schedule, with the factor of the policy; unknown of an earlier release.
+    /// Learning rate behind these samples: of the schedule, with the factor of the policy; unknown of an
+    /// earlier release.
     #[serde(default)]
     pub learning_rate: Option<f64>,
 }
 
-/// What the model was worth at a moment of its training, on the validation samples or on the test samples: the figures of the others
-/// are `None`, and so is a metric that its loss does not compute.
+/// What the model was worth at a moment of its training, on the validation samples or on the test samples:
+/// the figures of the others are `None`, and so is a metric that its loss does not compute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EvaluationPoint {
@@ -162,8 +164,8 @@ pub struct JobEvent {
     /// Number of a checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,
-    /// Samples in it, or those that were undone by going back to it; those that a model had seen that was evaluated, or had become
-    /// no better.
+    /// Samples in it, or those that were undone by going back to it; those that a model had seen that was
+    /// evaluated, or had become no better.
     #[serde(default)]
     pub samples: Option<u64>,
     /// Iterations that were undone by that.
@@ -223,8 +225,8 @@ impl EvaluationPoint {
     }
 }
 
-/// Marks the best evaluation of a job among the others. Where all are given, it is put among them if their series has become too
-/// rare for it.
+/// Marks the best evaluation of a job among the others. Where all are given, it is put among them if their
+/// series has become too rare for it.
 pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_all: bool) {
     let (Some(samples), Some(set)) = (job.best_samples, job.monitored_set()) else { return };
     let validates = set == EvaluationSet::Validation;

@@ -37,7 +37,8 @@ pub struct JobStatus {
     /// What the job as a whole waits for, in words.
     #[serde(default)]
     pub waiting_for: Option<String>,
-    /// What stands in the way of every job right now, and which of its workers do not reach which shard, in words.
+    /// What stands in the way of every job right now, and which of its workers do not reach which shard, in
+    /// words.
     #[serde(default)]
     pub problem: Option<String>,
     /// How the bytes of its live workers travel to the shards, and whose, where they differ.
@@ -55,8 +56,8 @@ pub struct JobStatus {
     /// Rule by which its workers meet, such as `bsp`; empty for a job of general tasks.
     #[serde(default)]
     pub policy: String,
-    /// What makes steps of gradients, with its settings where they are not the usual ones, such as `adam, weight_decay 0.1`;
-    /// unknown of a job of general tasks, as what follows.
+    /// What makes steps of gradients, with its settings where they are not the usual ones, such as `adam,
+    /// weight_decay 0.1`; unknown of a job of general tasks, as what follows.
     #[serde(default)]
     pub optimizer: Option<String>,
     /// Rate of its steps, behind a warmup.
@@ -80,8 +81,9 @@ pub struct JobStatus {
     /// What the graph computes in, such as `f32`.
     #[serde(default)]
     pub precision: Option<String>,
-    /// All of its settings as a job file has them, those that are the default left out but for optimizer, learning rate, policy,
-    /// batch, epochs and seed; none of a job of general tasks, or of an earlier release.
+    /// All of its settings as a job file has them, those that are the default left out but for optimizer,
+    /// learning rate, policy, batch, epochs and seed; none of a job of general tasks, or of an earlier
+    /// release.
     #[serde(default)]
     pub settings: SettingList,
     /// How gradients travel to the shards; unknown of a job of general tasks.
@@ -126,7 +128,8 @@ pub struct JobStatus {
     /// On average over `training_seconds`.
     #[serde(default)]
     pub samples_per_s: f64,
-    /// Over the last five to ten seconds before `progress_ms`, when the count last rose; only while it trains.
+    /// Over the last five to ten seconds before `progress_ms`, when the count last rose; only while it
+    /// trains.
     #[serde(default)]
     pub samples_per_s_lately: Option<f64>,
     /// When `samples_applied` last rose; before it ever did, when that was last looked at.
@@ -183,10 +186,12 @@ pub struct JobStatus {
     /// Predicted waiting at barriers, all workers together.
     #[serde(default)]
     pub predicted_wait_ms: u64,
-    /// Actual waiting at barriers, all workers together; a barrier counts once it is known when each worker came to it.
+    /// Actual waiting at barriers, all workers together; a barrier counts once it is known when each worker
+    /// came to it.
     #[serde(default)]
     pub actual_wait_ms: u64,
-    /// All waiting of workers for others, at barriers and where the policy lets nobody go further ahead, together.
+    /// All waiting of workers for others, at barriers and where the policy lets nobody go further ahead,
+    /// together.
     #[serde(default)]
     pub waited_ms: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
@@ -210,14 +215,16 @@ pub struct JobStatus {
     /// When it was over, however it ended.
     #[serde(default)]
     pub ended_ms: Option<u64>,
-    /// For how long it has trained, without the queue, pauses, and what no engine led; `None` before it began.
+    /// For how long it has trained, without the queue, pauses, and what no engine led; `None` before it
+    /// began.
     #[serde(default)]
     pub training_seconds: Option<f64>,
-    /// The figure that says which evaluation is the best, such as `validation loss`; `None` where the training is not evaluated.
+    /// The figure that says which evaluation is the best, such as `validation loss`; `None` where the
+    /// training is not evaluated.
     #[serde(default)]
     pub monitor: Option<String>,
-    /// Samples that the model had seen at the best evaluation so far; once its parameters or those of a worse one are handed on in
-    /// place of the last ones, at the one that they are of.
+    /// Samples that the model had seen at the best evaluation so far; once its parameters or those of a
+    /// worse one are handed on in place of the last ones, at the one that they are of.
     #[serde(default)]
     pub best_samples: Option<u64>,
     /// What it measured.
@@ -229,10 +236,12 @@ pub struct JobStatus {
     /// The checkpoint in which the shards keep the parameters of the best evaluation, where they are to.
     #[serde(default)]
     pub best_checkpoint: Option<u64>,
-    /// Why the parameters of the best evaluation are not handed on, in words: the shards could not keep or not read them.
+    /// Why the parameters of the best evaluation are not handed on, in words: the shards could not keep or
+    /// not read them.
     #[serde(default)]
     pub best_lost: Option<String>,
-    /// What the learning rate is, behind the warmup and before any decay, since evaluations have reduced it; `None` if they have not.
+    /// What the learning rate is, behind the warmup and before any decay, since evaluations have reduced it;
+    /// `None` if they have not.
     #[serde(default)]
     pub reduced_learning_rate: Option<f64>,
     /// Why training ended before its epochs were over, in words.
@@ -247,7 +256,8 @@ pub struct JobStatus {
     /// Validation samples on which it was measured.
     #[serde(default)]
     pub validation_samples: Option<u64>,
-    /// What the newest evaluation on test samples measured: of a node `evaluate`, while it trains, or at its end.
+    /// What the newest evaluation on test samples measured: of a node `evaluate`, while it trains, or at its
+    /// end.
     #[serde(flatten, with = "figures::test")]
     pub test: Figures,
     /// Samples on which it was measured.
@@ -279,7 +289,8 @@ pub struct JobStatus {
 pub struct JobList {
     /// All that go on, and of those that are over as many as were asked for, the newest.
     pub jobs: Vec<JobStatus>,
-    /// Jobs that are over and that were not asked for, and the oldest of all where there are more than some ten thousand.
+    /// Jobs that are over and that were not asked for, and the oldest of all where there are more than some
+    /// ten thousand.
     pub left_out: u32,
 }
 
@@ -357,7 +368,8 @@ impl JobStatus {
         self.state.is_over()
     }
 
-    /// Whether nothing of it is to come any more: it is over, and where it is done its last weights are written, or lost.
+    /// Whether nothing of it is to come any more: it is over, and where it is done its last weights are
+    /// written, or lost.
     pub fn is_settled(&self) -> bool {
         self.is_over() && !(self.state == JobPhase::Done && self.weights_pending)
     }

@@ -119,7 +119,8 @@ impl JobView {
         Self::of(JobStatus::read(&record.job)?, record)
     }
 
-    /// Reads a job with its workers; one of which something cannot be read is damaged, as in the list of jobs.
+    /// Reads a job with its workers; one of which something cannot be read is damaged, as in the list of
+    /// jobs.
     ///
     /// # Errors
     /// E143 if this release cannot read it.

@@ -1,8 +1,8 @@
 //! Jobs, workers and engines as a client sees them: typed, and as JSON with numbers as numbers.
 //!
-//! The engine passes on what stands in Redis, where everything is text (docs/redis-schema.md). Here that text becomes
-//! values, once, and an engine that says something else than this release knows is an error instead of an empty field.
-//! docs/json.md lists the fields.
+//! The engine passes on what stands in Redis, where everything is text (docs/redis-schema.md). Here that text
+//! becomes values, once, and an engine that says something else than this release knows is an error instead
+//! of an empty field. docs/json.md lists the fields.
 
 mod cluster;
 mod event_text;

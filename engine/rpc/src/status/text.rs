@@ -31,8 +31,8 @@ impl UnknownFields {
     }
 }
 
-/// Reads a struct from fields. An empty text is `None` where the struct has an option; fields that it does not have are
-/// left out.
+/// Reads a struct from fields. An empty text is `None` where the struct has an option; fields that it does
+/// not have are left out.
 pub(super) fn read<T: DeserializeOwned>(
     what: &str,
     fields: &BTreeMap<String, String>,

@@ -97,7 +97,8 @@ impl<C> Slot<C> {
     fn judge_after(&self, dead: &ShardHello, hello: &ShardHello, now: Instant) -> RoleDecision {
         let came_back = |hello: &ShardHello| is_successor(hello, dead);
         if !came_back(hello) {
-            // What another one has may be older than what that one has, who may come back: with nothing, if it was killed.
+            // What another one has may be older than what that one has, who may come back: with nothing, if
+            // it was killed.
             let back = self.undecided.iter().map(|(known, _)| known).find(|known| came_back(known));
             return match back.is_some_and(|back| back.jobs == 0 && hello.jobs > 0) {
                 true => RoleDecision::Serve,
@@ -114,9 +115,9 @@ impl<C> Slot<C> {
         if waited && !other_has_some { RoleDecision::Serve } else { RoleDecision::Wait }
     }
 
-    /// Once two are there, one that has kept jobs serves before one that has none: whoever served and was killed has none, and the one
-    /// that followed it may have kept its copies. Then the one that served last; of those that never did, the one with more jobs;
-    /// of equals the one that came first.
+    /// Once two are there, one that has kept jobs serves before one that has none: whoever served and was
+    /// killed has none, and the one that followed it may have kept its copies. Then the one that served
+    /// last; of those that never did, the one with more jobs; of equals the one that came first.
     fn judge_among_undecided(&self, hello: &ShardHello) -> RoleDecision {
         let mut others =
             self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);

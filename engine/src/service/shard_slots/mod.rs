@@ -35,24 +35,26 @@ pub(super) use replica_process::ReplicaProcess;
 use slot::{Slot, Told};
 pub(super) use unanswered::{FailedAfter, NoAnswer, Unanswered, UnansweredOrders};
 
-/// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
-/// costs a moment and loses nothing.
+/// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second;
+/// a failover too many costs a moment and loses nothing.
 const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
-/// The same where the primary was never heard in this epoch: it may still wait for the engine that led before, 3 s for its answer
-/// and 2 s before it asks the next one.
+/// The same where the primary was never heard in this epoch: it may still wait for the engine that led
+/// before, 3 s for its answer and 2 s before it asks the next one.
 const UNHEARD_SILENCE: Duration = Duration::from_secs(6);
 /// A standby that is silent for longer takes nobody's role.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
-/// A standby that is silent for longer is let go: until then the primary waits for it with each blob that it is given, or asked for. One
-/// that lives comes sooner, 3 s for an answer and 2 s before it asks again.
+/// A standby that is silent for longer is let go: until then the primary waits for it with each blob that it
+/// is given, or asked for. One that lives comes sooner, 3 s for an answer and 2 s before it asks again.
 const STANDBY_GONE_AFTER: Duration = Duration::from_secs(6);
-/// How long a new engine waits for the other process of a shard before the one that is there serves: it may have less, or a new
-/// disk and nothing.
+/// How long a new engine waits for the other process of a shard before the one that is there serves: it may
+/// have less, or a new disk and nothing.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
-/// How long a process that was overtaken waits for the one that took over. That one may be cut off and serve others, or have died
-/// before it served; then this one has most, and jobs that have lost something go back to their checkpoints.
+/// How long a process that was overtaken waits for the one that took over. That one may be cut off and serve
+/// others, or have died before it served; then this one has most, and jobs that have lost something go back
+/// to their checkpoints.
 const OVERTAKER_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a process waits for a silent standby that has jobs which it lacks: that one may only sleep, as the one that served might.
+/// How long a process waits for a silent standby that has jobs which it lacks: that one may only sleep, as
+/// the one that served might.
 const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 /// One part in so many of the silence after which a shard counts as lost.
 const LAST_MOMENT: u32 = 10;
@@ -73,8 +75,8 @@ pub(super) enum Decision {
     Role { role: ReplicaRole, peer: Option<ShardPeer>, new: bool },
     /// Whether the primary answers must be known first.
     AskPrimary,
-    /// The primary has a standby of this term and is to go on without it. Redis must know that first, and that this engine
-    /// leads: another one might let that standby serve.
+    /// The primary has a standby of this term and is to go on without it. Redis must know that first, and
+    /// that this engine leads: another one might let that standby serve.
     LetGo(u64),
     /// Another process has taken over from this one, or may have, and is waited for: nothing is decided.
     Overtaken,
@@ -101,14 +103,16 @@ pub(super) struct ShardSlots<C> {
 }
 
 impl<C: Clone> ShardSlots<C> {
-    /// None is known, at the beginning of an epoch, but how many there are and what was noted of them before it.
+    /// None is known, at the beginning of an epoch, but how many there are and what was noted of them before
+    /// it.
     pub(super) fn new(epoch: EngineEpoch, notes: RoleNotes, count: u32, now: Instant) -> Self {
         let next_term = epoch.0.saturating_mul(TERMS_PER_EPOCH);
         let unserved = (0..count).map(ShardIndex).collect();
         Self { slots: BTreeMap::new(), notes, next_term, begun: now, unserved, foreign: None }
     }
 
-    /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
+    /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question,
+    /// once it was asked.
     pub(super) fn announce(
         &mut self,
         hello: &ShardHello,
@@ -176,7 +180,8 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
-    /// A process that waited in vain for the one that took over from it serves from now on under this term, as Redis knows.
+    /// A process that waited in vain for the one that took over from it serves from now on under this term,
+    /// as Redis knows.
     pub(super) fn taken_back(&mut self, hello: &ShardHello, term: u64) {
         let Some(slot) = self.slots.get_mut(&hello.index) else { return };
         slot.taken_back = Some((hello.boot, term));
@@ -231,8 +236,8 @@ impl<C: Clone> ShardSlots<C> {
         })
     }
 
-    /// The shards whose standby is to serve instead of a primary that is silent, was never there, or announces itself and answers
-    /// nobody.
+    /// The shards whose standby is to serve instead of a primary that is silent, was never there, or
+    /// announces itself and answers nobody.
     pub(super) fn failovers_due(&self, now: Instant, silence: Duration) -> Vec<ShardIndex> {
         let is_foreign_there = self.is_foreign_there(now);
         let due = |slot: &Slot<C>| {
@@ -246,7 +251,8 @@ impl<C: Clone> ShardSlots<C> {
             let patience = match standby.is_ready() {
                 true if slot.told == Told::Nothing => UNHEARD_SILENCE,
                 true if standby.hello.jobs >= jobs => FAILOVER_SILENCE,
-                // What it lacks ends then. The primary may only sleep: it has until a moment before the shard counts as lost, with all jobs.
+                // What it lacks ends then. The primary may only sleep: it has until a moment before the shard
+                // counts as lost, with all jobs.
                 true => silence - silence / LAST_MOMENT,
                 false => silence,
             };
@@ -262,7 +268,8 @@ impl<C: Clone> ShardSlots<C> {
         self.slots.iter().filter(|(_, slot)| due(slot)).map(|(index, _)| *index).collect()
     }
 
-    /// The standby of a shard, and the term under which it would serve: the same one if it is asked again, which may serve by now.
+    /// The standby of a shard, and the term under which it would serve: the same one if it is asked again,
+    /// which may serve by now.
     pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(ReplicaProcess<C>, u64)> {
         let Self { slots, next_term, .. } = self;
         let slot = slots.get_mut(&index)?;

@@ -1,5 +1,6 @@
-//! Whether workers reach the process that serves a shard. The engine may hear it while a network is cut between it and all of them:
-//! then the standby serves, which nobody waits for else. A worker that alone does not reach it has a bad link of its own.
+//! Whether workers reach the process that serves a shard. The engine may hear it while a network is cut
+//! between it and all of them: then the standby serves, which nobody waits for else. A worker that alone does
+//! not reach it has a bad link of its own.
 //!
 //! | of the workers | the shard is |
 //! |---|---|
@@ -20,8 +21,8 @@ use syncline_scheduler::ids::{JobId, ShardIndex};
 use super::{ReplicaProcess, SILENCE_SHOWN_AFTER, STANDBY_SILENCE, ShardSlots, Slot};
 use crate::service::worker_status::WorkerStatus;
 
-/// A worker that has not tried for so long may reach the shard by now. One that is excluded alone from all trainings is offered them
-/// again in a few seconds, and has another answer half a minute later.
+/// A worker that has not tried for so long may reach the shard by now. One that is excluded alone from all
+/// trainings is offered them again in a few seconds, and has another answer half a minute later.
 const TRIED_LATELY: Duration = Duration::from_secs(60);
 /// Most workers that are named.
 const NAMED: usize = 4;
@@ -137,7 +138,8 @@ impl<C> Slot<C> {
     }
 }
 
-/// The workers that do not reach the process that serves a shard. What was told of another address says nothing about this one.
+/// The workers that do not reach the process that serves a shard. What was told of another address says
+/// nothing about this one.
 fn cut_off<'a, C>(
     index: ShardIndex,
     primary: &'a ReplicaProcess<C>,

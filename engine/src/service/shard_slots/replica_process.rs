@@ -13,7 +13,8 @@ pub(in crate::service) struct ReplicaProcess<C> {
     pub term: u64,
     pub seen: Instant,
     pub unanswered: UnansweredOrders,
-    /// The term under which this standby was told to serve: it may do so, or begin to later, without that being heard.
+    /// The term under which this standby was told to serve: it may do so, or begin to later, without that
+    /// being heard.
     pub offered: Option<u64>,
     pub client: C,
 }
@@ -23,8 +24,8 @@ impl<C> ReplicaProcess<C> {
         (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
     }
 
-    /// Takes note of what this standby says. What it held before it was told to follow under this term, it drops: until it says
-    /// that it does, it has nothing of what the primary has.
+    /// Takes note of what this standby says. What it held before it was told to follow under this term, it
+    /// drops: until it says that it does, it has nothing of what the primary has.
     pub(super) fn update(&mut self, hello: &ShardHello, now: Instant) {
         let follows = hello.role == Some(ReplicaRole::Standby { term: self.term });
         let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };

@@ -26,18 +26,21 @@ pub(super) struct Slot<C> {
     pub(super) standby: Option<ReplicaProcess<C>>,
     /// Where the other process was, of which nothing is heard any more.
     pub(super) second_was: Option<String>,
-    /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
+    /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one
+    /// before it, is old.
     pub(super) let_go: Option<u64>,
-    /// The last term under which a process took over, or is about to, as Redis knows: what served before has an older state, or cannot
-    /// know that it has not.
+    /// The last term under which a process took over, or is about to, as Redis knows: what served before has
+    /// an older state, or cannot know that it has not.
     pub(super) taken_over: Option<u64>,
     /// Until when the process that served before waits for the one that took over.
     pub(super) overtaker_awaited_until: Option<Instant>,
-    /// The old primary, by its start, that serves again under this term because the process that took over never returned.
+    /// The old primary, by its start, that serves again under this term because the process that took over
+    /// never returned.
     pub(super) taken_back: Option<(u64, u64)>,
     /// What the primary was told last of its standby.
     pub(super) told: Told,
-    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, even if it wakes.
+    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not
+    /// taken back, even if it wakes.
     pub(super) letting_go: Option<u64>,
     /// When a worker last showed that it reaches whoever serves.
     pub(super) reached: Option<Instant>,
@@ -45,7 +48,8 @@ pub(super) struct Slot<C> {
     pub(super) left_at: Option<String>,
     /// Since when nobody serves.
     pub(super) vacant_since: Instant,
-    /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
+    /// Processes without a role, in the order in which they came, and since when: others may have more, or
+    /// be gone.
     pub(super) undecided: Vec<(ShardHello, Instant)>,
 }
 
@@ -93,8 +97,8 @@ impl<C> Slot<C> {
             && let Some(standby) = self.standby.as_mut().filter(same)
         {
             if term <= standby.term {
-                // It was said before the process was told to follow, and has come late: a network that was cut delivers it when it is
-                // whole again.
+                // It was said before the process was told to follow, and has come late: a network that was
+                // cut delivers it when it is whole again.
                 standby.seen = now;
                 return Some(self.role_of_standby(false));
             }
@@ -108,8 +112,8 @@ impl<C> Slot<C> {
         None
     }
 
-    /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
-    /// of none: it goes on without this one.
+    /// Whether a standby that followed under this term has what the primary has. Not if that one was told of
+    /// another standby, or of none: it goes on without this one.
     pub(super) fn may_follow_on(&self, term: u64) -> bool {
         self.let_go < Some(term) && (self.told == Told::Nothing || self.told == Told::Standby { term })
     }
@@ -125,8 +129,8 @@ impl<C> Slot<C> {
         Some(Decision::LetGo(follower))
     }
 
-    /// Whether another process has taken over from this primary, or may have: an engine that let it do so may not have heard that it did.
-    /// As long as that one follows, it has not.
+    /// Whether another process has taken over from this primary, or may have: an engine that let it do so may
+    /// not have heard that it did. As long as that one follows, it has not.
     fn is_overtaken(&self, hello: &ShardHello, now: Instant) -> bool {
         let is_followed = hello.follower.is_some() && self.follower(hello, now) == hello.follower;
         self.serves_under(hello).is_some_and(|term| self.taken_over > Some(term)) && !is_followed
@@ -148,7 +152,8 @@ impl<C> Slot<C> {
         present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term))
     }
 
-    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
+    /// The standby that this primary has, where it is told to go on without it and Redis does not know that
+    /// yet.
     fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
         let has = self.follower(hello, now);
         hello

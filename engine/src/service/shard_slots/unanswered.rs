@@ -22,8 +22,8 @@ pub(in crate::service) enum NoAnswer {
     Silence,
 }
 
-/// All of one process. Who answers one order is reached, whatever else takes long there: those that failed before count no more. Those
-/// that are given up say nothing, and leave what the others say.
+/// All of one process. Who answers one order is reached, whatever else takes long there: those that failed
+/// before count no more. Those that are given up say nothing, and leave what the others say.
 #[derive(Debug, Clone, Default)]
 pub(in crate::service) struct UnansweredOrders {
     /// Since when none was answered, and what came of the last one.

@@ -1,8 +1,9 @@
 //! Waiting until the standby of a job has what an order changed.
 //!
-//! Orders that wait for a standby hold a thread for a moment at a time, however many they are: a standby that is lost is waited for
-//! until the engine knows of it, and what it says of that, and all other orders, must find a thread meanwhile. Who asked may have
-//! given up by then, and repeats the order, which is the same then. What was given up is not waited for any longer.
+//! Orders that wait for a standby hold a thread for a moment at a time, however many they are: a standby that
+//! is lost is waited for until the engine knows of it, and what it says of that, and all other orders, must
+//! find a thread meanwhile. Who asked may have given up by then, and repeats the order, which is the same
+//! then. What was given up is not waited for any longer.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,9 +1,10 @@
-//! A chunk of a job with tables: pushes bring pieces of it, such as rows, and what they do not bring stays as it is.
+//! A chunk of a job with tables: pushes bring pieces of it, such as rows, and what they do not bring stays as
+//! it is.
 //!
-//! A round divides by the weight of all pushes of the round: a row that one of them does not bring counts as zero there. Buffers, which
-//! each push brings whole, are divided by the weight of those that came as far as their chunk: they stay between the values that were
-//! sent where a worker died amid its push. The step of the optimizer has the number that it has for the job, however long ago a row
-//! took part.
+//! A round divides by the weight of all pushes of the round: a row that one of them does not bring counts as
+//! zero there. Buffers, which each push brings whole, are divided by the weight of those that came as far as
+//! their chunk: they stay between the values that were sent where a worker died amid its push. The step of
+//! the optimizer has the number that it has for the job, however long ago a row took part.
 
 use std::collections::{BTreeMap, TryReserveError};
 
@@ -28,9 +29,9 @@ pub(in crate::shard) struct RoundEnd {
 }
 
 impl Chunk {
-    /// Takes in what one push has for these pieces of this chunk; `pushed`: one behind the other. `share`: how far a push of
-    /// its own moves a buffer. `steps`: steps of the job so far. Fails, having changed nothing, if there is no memory for the
-    /// round.
+    /// Takes in what one push has for these pieces of this chunk; `pushed`: one behind the other. `share`:
+    /// how far a push of its own moves a buffer. `steps`: steps of the job so far. Fails, having changed
+    /// nothing, if there is no memory for the round.
     pub(in crate::shard) fn apply_pieces(
         &mut self,
         rule: &SliceRule,
@@ -110,7 +111,8 @@ impl Chunk {
         self.optimizer_state.catch_up(steps);
     }
 
-    /// Sum of squares of the mean of what was pushed, buffers left out. `weight`: that of all pushes of the round.
+    /// Sum of squares of the mean of what was pushed, buffers left out. `weight`: that of all pushes of the
+    /// round.
     pub(in crate::shard) fn touched_squares(&self, weight: f64) -> f64 {
         let squares = self.touched.iter().map(|(&start, &len)| {
             let (start, end) = (start as usize, (start + len) as usize);

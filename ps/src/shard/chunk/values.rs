@@ -10,7 +10,8 @@ const BLOCK_ELEMENTS: usize = 4096;
 /// The latest values of a chunk.
 #[derive(Debug)]
 pub(in crate::shard) struct ChunkValues {
-    /// They lie here, unless they lie in a slot; then this is what was changed last where no slot could be written.
+    /// They lie here, unless they lie in a slot; then this is what was changed last where no slot could be
+    /// written.
     home: Vec<f32>,
     slot: Option<SlotPart>,
 }
@@ -26,7 +27,8 @@ pub(in crate::shard) struct SlotPart {
 }
 
 impl SlotPart {
-    /// The `elements` floats of a chunk in slot number `slot`: from byte `at` on, which is a multiple of four, in memory that was mapped for writing.
+    /// The `elements` floats of a chunk in slot number `slot`: from byte `at` on, which is a multiple of
+    /// four, in memory that was mapped for writing.
     ///
     /// # Panics
     /// If the mapping does not have them.
@@ -45,8 +47,8 @@ impl SlotPart {
 
     #[expect(unsafe_code, reason = "a slot lies in memory that other processes map")]
     pub(super) fn values(&self) -> &[f32] {
-        // SAFETY: the memory cannot shrink. Other processes map it for reading only, and this one writes there through
-        // `ChunkValues` alone, which has `&mut` then.
+        // SAFETY: the memory cannot shrink. Other processes map it for reading only, and this one writes
+        // there through `ChunkValues` alone, which has `&mut` then.
         unsafe { self.mapping.floats(self.at, self.elements) }
     }
 
@@ -107,9 +109,10 @@ impl ChunkValues {
         &mut self.home
     }
 
-    /// Changes all values, block by block, and moves them to the slot `to`, or home: whoever reads them where they were goes on
-    /// reading what they were. The optimizer moves the first `trained` of them, buffers lie behind those: `change` gets what of
-    /// both lies in each block, and which of the chunk's it is. A slot is written only where nobody reads it.
+    /// Changes all values, block by block, and moves them to the slot `to`, or home: whoever reads them where
+    /// they were goes on reading what they were. The optimizer moves the first `trained` of them, buffers
+    /// lie behind those: `change` gets what of both lies in each block, and which of the chunk's it is. A
+    /// slot is written only where nobody reads it.
     #[expect(unsafe_code, reason = "a slot lies in memory that other processes map")]
     pub(super) fn rewrite(
         &mut self,
@@ -127,9 +130,10 @@ impl ChunkValues {
         let target = to.as_ref().map_or(self.home.as_mut_ptr(), SlotPart::first);
         for start in (0..elements).step_by(BLOCK_ELEMENTS) {
             let count = BLOCK_ELEMENTS.min(elements - start);
-            // SAFETY: `from` and `target` each point to as many floats as the chunk has, at home or in a slot, and are the same
-            // place or do not overlap. The slice is the only one there is: `&mut self` sees to this process, and the caller
-            // to a slot that no other process reads.
+            // SAFETY: `from` and `target` each point to as many floats as the chunk has, at home or in a
+            // slot, and are the same place or do not overlap. The slice is the only one there is:
+            // `&mut self` sees to this process, and the caller to a slot that no other process
+            // reads.
             let block = unsafe {
                 let target = target.add(start);
                 if !stays {

@@ -7,8 +7,9 @@ use syncline_scheduler::ids::RunId;
 use super::{EntryState, JobShard, JobTable, lock};
 
 impl JobTable {
-    /// Ends the run of this very job that is open in place of `run`: there is no memory for both. Whether there was one. Another job of
-    /// the name is kept. Called by what [`JobTable::open`] loads with, which has refused a later run by then.
+    /// Ends the run of this very job that is open in place of `run`: there is no memory for both. Whether
+    /// there was one. Another job of the name is kept. Called by what [`JobTable::open`] loads with,
+    /// which has refused a later run by then.
     pub(crate) fn end_run_before(&self, run: &RunId) -> bool {
         let Some(entry) = self.entry(&run.job) else { return false };
         let mut held = lock(&entry.held);

@@ -129,7 +129,8 @@ fn workers_are_sealed_while_checkpoints_are_copied_and_the_job_is_saved() {
     }
 }
 
-/// The end of a push is told before the chunks that it closes the barrier of: the copy has either none of both or all.
+/// The end of a push is told before the chunks that it closes the barrier of: the copy has either none of
+/// both or all.
 #[test]
 fn a_barrier_that_closes_between_two_pieces_of_a_copy_closes_once_in_each_chunk() {
     let (job, mut pieces) = (job(), 0);

@@ -1,4 +1,5 @@
-//! A standby that gets the record of a job is the job: whatever happens, in whatever order, and whenever the copy is taken.
+//! A standby that gets the record of a job is the job: whatever happens, in whatever order, and whenever the
+//! copy is taken.
 
 mod acknowledging;
 mod copying;

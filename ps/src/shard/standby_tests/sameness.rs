@@ -43,7 +43,8 @@ proptest! {
     }
 }
 
-/// A push of another worker may be counted, and recorded, between the reckoning of the weight and the lock of the chunk.
+/// A push of another worker may be counted, and recorded, between the reckoning of the weight and the lock of
+/// the chunk.
 #[test]
 fn a_push_weighs_in_a_buffer_of_the_standby_what_it_weighed_on_the_primary() {
     let (pushes, apply) = ([job(), job_with_table()], header(PushMode::Apply));

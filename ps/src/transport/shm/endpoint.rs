@@ -21,7 +21,8 @@ use crate::transport::{
 const SPIN: Duration = Duration::from_micros(50);
 /// Every so many waits an end spins as long as it may, to see whether that has become worth it.
 const WAITS_PER_PROBE: u32 = 64;
-/// Bytes for which a reader that needs many is woken at once, a chunk: each time costs more than it copies meanwhile.
+/// Bytes for which a reader that needs many is woken at once, a chunk: each time costs more than it copies
+/// meanwhile.
 const WAKE_BYTES: usize = 256 << 10;
 /// Looks at the ring between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
@@ -41,8 +42,8 @@ struct Doorbell {
     socket: Socket,
     /// How long its reads may take, as it was told last.
     limit: Option<Duration>,
-    /// How long the next wait spins: less and less while it is in vain, because where cores are short the other end
-    /// cannot run while we do.
+    /// How long the next wait spins: less and less while it is in vain, because where cores are short the
+    /// other end cannot run while we do.
     spin: Duration,
     waits: u32,
 }
@@ -111,7 +112,8 @@ impl Shm {
         bell.wait(writer.sleeps(), 1, *write_limit, || Ok(writer.room()? > 0))
     }
 
-    /// Writes what fits now of all parts together. A connection that has ended takes nothing, however much room there is.
+    /// Writes what fits now of all parts together. A connection that has ended takes nothing, however much
+    /// room there is.
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let Self { bell, writer, .. } = self;
         let mut written = 0;

@@ -16,11 +16,12 @@ use rustix::fs::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What the kernel maps at once; offsets of a mapping are multiples of it. No system that we run on has larger ones.
+/// What the kernel maps at once; offsets of a mapping are multiples of it. No system that we run on has
+/// larger ones.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
 
-/// A part of shared memory, mapped until it is dropped. Only pointers lead into it: another process may write there at any
-/// time, and whoever reads or writes says why that is sound.
+/// A part of shared memory, mapped until it is dropped. Only pointers lead into it: another process may write
+/// there at any time, and whoever reads or writes says why that is sound.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -49,7 +50,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `part` of the memory, which has to be a whole number of [`PAGE_BYTES`] away from its start, and within its length.
+    /// Maps `part` of the memory, which has to be a whole number of [`PAGE_BYTES`] away from its start, and
+    /// within its length.
     #[expect(unsafe_code, reason = "the standard library maps no memory")]
     pub(crate) fn new(
         memory: &OwnedFd,
@@ -82,7 +84,8 @@ impl Mapping {
     /// `elements` floats from byte `at` on.
     ///
     /// # Safety
-    /// The memory keeps its size as long as the slice lives, and nobody writes there, or nothing but numbers depends on it.
+    /// The memory keeps its size as long as the slice lives, and nobody writes there, or nothing but numbers
+    /// depends on it.
     ///
     /// # Panics
     /// If the mapping does not have them, or `at` is no multiple of four.
@@ -93,8 +96,8 @@ impl Mapping {
             at.is_multiple_of(align_of::<f32>()) && end.is_some_and(|end| end <= self.bytes),
             "floats lie within the mapping"
         );
-        // SAFETY: the mapping begins at a page, and they lie within it, aligned; every bit pattern is a float. The caller has
-        // promised the rest.
+        // SAFETY: the mapping begins at a page, and they lie within it, aligned; every bit pattern is a
+        // float. The caller has promised the rest.
         unsafe { slice::from_raw_parts(self.base.as_ptr().add(at).cast(), elements) }
     }
 }

@@ -26,8 +26,8 @@ pub enum MemorySide {
     Shard,
 }
 
-/// The indices of one ring. Each lies on cache lines of its own (two: they are fetched in pairs), so that the ends do not
-/// take them from each other without need.
+/// The indices of one ring. Each lies on cache lines of its own (two: they are fetched in pairs), so that the
+/// ends do not take them from each other without need.
 #[repr(C, align(128))]
 pub(super) struct CachePadded<T>(pub T);
 
@@ -42,8 +42,8 @@ pub(super) struct Indices {
     pub writer_sleeps: CachePadded<AtomicU32>,
 }
 
-/// Mapped memory with two rings, of which only atomics are ever borrowed, and which is otherwise copied from and to by the one
-/// reader and the one writer of each ring. Clones are the same.
+/// Mapped memory with two rings, of which only atomics are ever borrowed, and which is otherwise copied from
+/// and to by the one reader and the one writer of each ring. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Memory {
     mapping: Arc<Mapping>,
@@ -51,8 +51,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes memory for a connection whose messages have about so many bytes, and takes all its pages: later there is
-    /// nothing that could fail.
+    /// Makes memory for a connection whose messages have about so many bytes, and takes all its pages: later
+    /// there is nothing that could fail.
     pub fn create(message_bytes: u64) -> io::Result<(Self, OwnedFd)> {
         let ring_bytes = ring_bytes(message_bytes);
         let descriptor = sealed_memory(total(ring_bytes))?;
@@ -101,9 +101,9 @@ impl Memory {
                 2 * size_of::<Indices>() <= HEAD_BYTES && HEAD_BYTES.is_multiple_of(align_of::<Indices>())
             )
         };
-        // SAFETY: the mapping begins at a page and is longer than the head, in which both structures lie, aligned. It is
-        // mapped as long as `self` lives. They hold atomics only, of which every value is valid, and which another
-        // process may change at any time.
+        // SAFETY: the mapping begins at a page and is longer than the head, in which both structures lie,
+        // aligned. It is mapped as long as `self` lives. They hold atomics only, of which every value
+        // is valid, and which another process may change at any time.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 

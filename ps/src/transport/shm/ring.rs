@@ -44,8 +44,8 @@ impl RingWriter {
         &self.memory.indices(self.end).writer_sleeps.0
     }
 
-    /// Writes what fits now, possibly nothing. `wake` is called when the other end sleeps and as much is there as it
-    /// waits for.
+    /// Writes what fits now, possibly nothing. `wake` is called when the other end sleeps and as much is
+    /// there as it waits for.
     pub(super) fn write(&mut self, bytes: &[u8], wake: &impl Fn()) -> io::Result<usize> {
         let room = self.room()?;
         for piece in bytes[..bytes.len().min(room)].chunks(PIECE_BYTES) {
@@ -64,9 +64,10 @@ impl RingWriter {
         let (size, ring) = (self.memory.ring_bytes(), self.memory.ring(self.end).as_ptr());
         let at = (self.head % size as u64) as usize;
         let first = bytes.len().min(size - at);
-        // SAFETY: `at + first` is at most `size`, and the rest is no longer than `size - first` because `room` was; both
-        // stay inside the ring, which no slice of ours overlaps. No reference to the ring exists: a peer that reads it
-        // meanwhile, against the protocol, gets bytes of its own connection in some order.
+        // SAFETY: `at + first` is at most `size`, and the rest is no longer than `size - first` because
+        // `room` was; both stay inside the ring, which no slice of ours overlaps. No reference to the
+        // ring exists: a peer that reads it meanwhile, against the protocol, gets bytes of its own
+        // connection in some order.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), ring.add(at), first);
             ptr::copy_nonoverlapping(bytes.as_ptr().add(first), ring, bytes.len() - first);
@@ -90,8 +91,8 @@ impl RingReader {
         &self.memory.indices(self.from).reader_sleeps.0
     }
 
-    /// Reads what is there, possibly nothing. `wake` is called when the other end sleeps and half of the ring is free: less
-    /// would be full again at once.
+    /// Reads what is there, possibly nothing. `wake` is called when the other end sleeps and half of the ring
+    /// is free: less would be full again at once.
     pub(super) fn read(&mut self, into: &mut [u8], wake: &impl Fn()) -> io::Result<usize> {
         let available = self.available()?;
         let count = into.len().min(available);
@@ -111,10 +112,11 @@ impl RingReader {
         let (size, ring) = (self.memory.ring_bytes(), self.memory.ring(self.from).as_ptr());
         let at = (self.tail % size as u64) as usize;
         let first = into.len().min(size - at);
-        // SAFETY: as in `copy_in`; `available` was checked against the ring's size. The bytes come by a plain copy from raw
-        // memory of which nothing is assumed: a peer that keeps to the protocol does not touch them until `tail` has
-        // moved, and one that writes to them meanwhile changes what its own message says. They are judged where they are
-        // then, in `into`, which it cannot reach.
+        // SAFETY: as in `copy_in`; `available` was checked against the ring's size. The bytes come by a plain
+        // copy from raw memory of which nothing is assumed: a peer that keeps to the protocol does
+        // not touch them until `tail` has moved, and one that writes to them meanwhile changes what
+        // its own message says. They are judged where they are then, in `into`, which it cannot
+        // reach.
         unsafe {
             ptr::copy_nonoverlapping(ring.add(at), into.as_mut_ptr(), first);
             ptr::copy_nonoverlapping(ring, into.as_mut_ptr().add(first), into.len() - first);
@@ -133,8 +135,8 @@ fn distance(head: u64, tail: u64, size: usize) -> io::Result<usize> {
     }
 }
 
-/// The other half of what an end does that goes to sleep, see the module's text. It is woken if it waits for `there` or
-/// less.
+/// The other half of what an end does that goes to sleep, see the module's text. It is woken if it waits for
+/// `there` or less.
 fn wake_if_asleep(sleeps: &AtomicU32, there: usize, wake: &impl Fn()) {
     fence(Ordering::SeqCst);
     let wanted = sleeps.load(Ordering::Relaxed) as usize;

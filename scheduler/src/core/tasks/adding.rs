@@ -33,7 +33,8 @@ impl TaskJob {
         classes.iter().map(index).collect()
     }
 
-    /// Adds a class behind those that are there, even if one of them equals it: later parts of a graph count as the client does.
+    /// Adds a class behind those that are there, even if one of them equals it: later parts of a graph count
+    /// as the client does.
     pub(super) fn add_class(&mut self, class: &TaskClass) -> Result<ClassIndex, InvalidGraph> {
         if self.classes.len() >= MAX_CLASSES {
             return Err(InvalidGraph::TooManyClasses);
@@ -43,8 +44,8 @@ impl TaskJob {
         Ok(ClassIndex((self.classes.len() - 1) as u16))
     }
 
-    /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has changed after an
-    /// error. `continues`: the task that gives what the new one at this index gives.
+    /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has
+    /// changed after an error. `continues`: the task that gives what the new one at this index gives.
     pub(super) fn check(
         &self,
         tasks: &[NewTask],

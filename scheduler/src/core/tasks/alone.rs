@@ -1,5 +1,5 @@
-//! Tasks that are to be the only one of a worker, because their workers were lost with others again and again (ADR 51). One
-//! worker at a time is emptied for them; all others go on as if there were none.
+//! Tasks that are to be the only one of a worker, because their workers were lost with others again and again
+//! (ADR 51). One worker at a time is emptied for them; all others go on as if there were none.
 
 use std::cmp::Reverse;
 
@@ -38,13 +38,14 @@ pub(super) struct EmptiedWorker {
     patience_us: u64,
 }
 
-/// The patience with the first one. It doubles with each that is given up, so that even where every task is long a worker comes to
-/// its end.
+/// The patience with the first one. It doubles with each that is given up, so that even where every task is
+/// long a worker comes to its end.
 const PATIENCE_US: u64 = 10_000_000;
 
 impl TaskAssigner {
-    /// Gives tasks that are to be alone to workers that have nothing, and has one worker at a time take nothing more, for the next of
-    /// them. Cost O(workers) for each class of such tasks, while there are any.
+    /// Gives tasks that are to be alone to workers that have nothing, and has one worker at a time take
+    /// nothing more, for the next of them. Cost O(workers) for each class of such tasks, while there are
+    /// any.
     pub(super) fn place_alone(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         let mut emptied = None;
         for ready in self.alone_classes.clone() {
@@ -68,8 +69,8 @@ impl TaskAssigner {
         self.emptied = emptied;
     }
 
-    /// The workers that may have a task of this class as their only one, now or once they have nothing: none that has such a task
-    /// already, nor one that could have what is ready of a job in front.
+    /// The workers that may have a task of this class as their only one, now or once they have nothing: none
+    /// that has such a task already, nor one that could have what is ready of a job in front.
     fn able(&self, ready: &ReadyClass, matching: &Matching<'_>) -> Vec<Incarnation> {
         let is_able = |worker: Incarnation| {
             let mut in_front = self.ready_classes.iter().take_while(|other| other.turn() < ready.turn());
@@ -79,8 +80,8 @@ impl TaskAssigner {
         free.filter(|worker| is_able(*worker)).collect()
     }
 
-    /// Whom to empty: the one that is being emptied, as long as its tasks end; else the one of which something has ended last, because
-    /// what it has is likely to be short.
+    /// Whom to empty: the one that is being emptied, as long as its tasks end; else the one of which
+    /// something has ended last, because what it has is likely to be short.
     fn to_empty(&self, able: &[Incarnation], now_us: u64) -> Option<EmptiedWorker> {
         let load = |worker: &Incarnation| &self.loads[worker];
         let mut patience_us = PATIENCE_US;

@@ -1,6 +1,8 @@
-//! The history of a task's attempts in the events of its job: each that failed, and the one that was done after such.
+//! The history of a task's attempts in the events of its job: each that failed, and the one that was done
+//! after such.
 //!
-//! The stream of events keeps the newest, so a graph of which everything fails must not fill it many times over in one commit.
+//! The stream of events keeps the newest, so a graph of which everything fails must not fill it many times
+//! over in one commit.
 
 use super::TaskJob;
 use crate::{

@@ -1,6 +1,6 @@
-//! Workers that come last for a task, because it came back from them: it failed there by the machine, or could not begin (ADR 10).
-//! It waits for another worker that could have it, however busy that is: for half a minute, or for as long as there is one where the
-//! next attempt that fails so is the last.
+//! Workers that come last for a task, because it came back from them: it failed there by the machine, or
+//! could not begin (ADR 10). It waits for another worker that could have it, however busy that is: for half a
+//! minute, or for as long as there is one where the next attempt that fails so is the last.
 
 use super::{
     job::{RetryState, TaskJob},
@@ -14,7 +14,8 @@ use crate::{
     tasks::{ClassIndex, FailureCause, Outcome, TaskEnd, TaskState},
 };
 
-/// For how long a task waits for others. What the machine lacked may be there again, and they may be busy for hours.
+/// For how long a task waits for others. What the machine lacked may be there again, and they may be busy for
+/// hours.
 pub(super) const OTHERS_FIRST_US: u64 = 30_000_000;
 /// Most workers that one task avoids, those from which it came back last.
 const MOST_AVOIDED: usize = 16;
@@ -51,7 +52,8 @@ impl RetryState {
 }
 
 impl TaskJob {
-    /// Notes that the current attempt at a task came back from its worker; `false` if that one has another attempt, or none.
+    /// Notes that the current attempt at a task came back from its worker; `false` if that one has another
+    /// attempt, or none.
     pub(super) fn avoid(&mut self, worker: Incarnation, end: &TaskEnd, now_us: u64) -> bool {
         let task = end.task.0;
         let has_it = self.leases.get(&worker).is_some_and(|tasks| tasks.contains(&task))
@@ -157,7 +159,8 @@ impl TaskAssigner {
         }
     }
 
-    /// The last in the line that may have a task: as the best of those that could have it if they had nothing else, or anybody.
+    /// The last in the line that may have a task: as the best of those that could have it if they had nothing
+    /// else, or anybody.
     fn last_standing(&self, matching: &Matching<'_>, ready: &ReadyClass, task: u32) -> Standing {
         let Some(job) = matching.jobs.get(&ready.job) else { return Standing::Last };
         if job.has_waited_for_others(task, matching.now_us) {
@@ -176,7 +179,8 @@ impl TaskAssigner {
         best
     }
 
-    /// A task came back from all that could have it: they have it in turn. `false`: it came back from one alone, or need not wait.
+    /// A task came back from all that could have it: they have it in turn. `false`: it came back from one
+    /// alone, or need not wait.
     fn avoid_newest_alone(&self, matching: &mut Matching<'_>, ready: &ReadyClass, task: u32) -> bool {
         let Some(job) = matching.jobs.get_mut(&ready.job) else { return false };
         if job.has_waited_for_others(task, matching.now_us) || job.avoided(task).len() < 2 {

@@ -1,4 +1,5 @@
-//! The end of a job that somebody cancels: what runs is told to stop and has some time for it, all else is over at once.
+//! The end of a job that somebody cancels: what runs is told to stop and has some time for it, all else is
+//! over at once.
 
 use super::{TaskJob, ending::exceeds_inline_limit, values::ValueWithPreview};
 use crate::{

@@ -1,4 +1,5 @@
-//! The end of one task that somebody cancels, while its job goes on: it fails, and what needs it follows as after any failure.
+//! The end of one task that somebody cancels, while its job goes on: it fails, and what needs it follows as
+//! after any failure.
 
 use super::TaskJob;
 use crate::{

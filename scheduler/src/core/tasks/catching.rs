@@ -1,5 +1,5 @@
-//! Failures that go on as outcomes: whether somebody takes them, so that the job goes on (ADR 62). That follows from the graph, and from
-//! who can begin; which of them ended first makes no difference.
+//! Failures that go on as outcomes: whether somebody takes them, so that the job goes on (ADR 62). That
+//! follows from the graph, and from who can begin; which of them ended first makes no difference.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,7 +10,8 @@ use super::{
 use crate::tasks::{OnFailure, TaskState};
 
 impl TaskJob {
-    /// Whether the outcome of a task that has failed, or of one that is skipped with it, goes to a task that takes it.
+    /// Whether the outcome of a task that has failed, or of one that is skipped with it, goes to a task that
+    /// takes it.
     fn is_caught(&self, failed: u32) -> bool {
         let noted =
             self.faults.get(&failed).map(|faults| &*faults.takers).filter(|takers| !takers.is_empty());
@@ -20,8 +21,9 @@ impl TaskJob {
         }
     }
 
-    /// Notes who is to take the failure of a task that fails, if anybody does; `false`: nobody. Of one that was made again it shows
-    /// later no more who has begun with its failure, and who had its value before.
+    /// Notes who is to take the failure of a task that fails, if anybody does; `false`: nobody. Of one that
+    /// was made again it shows later no more who has begun with its failure, and who had its value
+    /// before.
     pub(super) fn catch(&mut self, task: u32) -> bool {
         let takers = self.takers(task);
         let is_caught = takers.iter().any(|taker| self.takes_outcomes(*taker));
@@ -31,8 +33,8 @@ impl TaskJob {
         is_caught
     }
 
-    /// The tasks to which the outcome goes of a task that fails or has failed, or of one that is skipped with it. Cost O(tasks that are
-    /// skipped, with their edges).
+    /// The tasks to which the outcome goes of a task that fails or has failed, or of one that is skipped with
+    /// it. Cost O(tasks that are skipped, with their edges).
     fn takers(&self, task: u32) -> Vec<u32> {
         let (mut lost, mut open, mut takers) = (HashSet::from([task]), vec![task], Vec::new());
         while let Some(task) = open.pop() {
@@ -56,7 +58,8 @@ impl TaskJob {
         takers
     }
 
-    /// A task whose failure is to fail the job, because none of those that were to take it does: `enders` have ended and gave nothing.
+    /// A task whose failure is to fail the job, because none of those that were to take it does: `enders`
+    /// have ended and gave nothing.
     pub(super) fn uncaught(&self, enders: &[u32]) -> Option<u32> {
         let take_nothing = enders.iter().filter(|task| !self.takes_outcomes(**task));
         let mut open: Vec<u32> = take_nothing
@@ -81,7 +84,8 @@ impl TaskJob {
         failed.into_iter().find(|task| !self.is_caught(*task))
     }
 
-    /// Whether a task may begin with the outcomes that it takes, or has. One that is canceled deals with nothing, wherever it was.
+    /// Whether a task may begin with the outcomes that it takes, or has. One that is canceled deals with
+    /// nothing, wherever it was.
     fn takes_outcomes(&self, task: u32) -> bool {
         match self.graph.state(task) {
             TaskState::Failed => {

@@ -13,7 +13,8 @@ use crate::{
 /// Tasks of one field in the store.
 const CHUNK_TASKS: u32 = 1_024;
 
-/// What says that a job is one of general tasks, see [`StoredJob::holds_tasks`](crate::core::StoredJob::holds_tasks).
+/// What says that a job is one of general tasks, see
+/// [`StoredJob::holds_tasks`](crate::core::StoredJob::holds_tasks).
 #[derive(Serialize, Deserialize)]
 pub(super) struct Header {
     pub graph: JobId,
@@ -134,8 +135,8 @@ fn ranges(tasks: &BTreeSet<u32>) -> String {
     text
 }
 
-/// The reverse of [`ranges`], of a job of `len` tasks. Ranges ascend and are of tasks that there are: a damaged text of a few
-/// bytes must not stand for more than the job has.
+/// The reverse of [`ranges`], of a job of `len` tasks. Ranges ascend and are of tasks that there are: a
+/// damaged text of a few bytes must not stand for more than the job has.
 pub(super) fn parse_ranges(text: &str, len: u32) -> Option<BTreeSet<u32>> {
     let mut tasks = BTreeSet::new();
     let mut next = 0;

@@ -24,8 +24,9 @@ use crate::{
 
 /// Code of a task whose worker was lost too often.
 const CRASHED_TOO_OFTEN: FaultCode = FaultCode::new("E052");
-/// Times that its worker may be stopped cleanly while a task runs. Whoever upgrades a cluster worker by worker stops a task seldom more than
-/// twice (each time it may go to any of those that are left); what makes a container reach its memory limit does so every time.
+/// Times that its worker may be stopped cleanly while a task runs. Whoever upgrades a cluster worker by
+/// worker stops a task seldom more than twice (each time it may go to any of those that are left); what makes
+/// a container reach its memory limit does so every time.
 const MOST_STOPS: u16 = 20;
 /// Code of a task that added tasks which cannot be added.
 const BAD_CHILDREN: FaultCode = FaultCode::new("E053");
@@ -41,9 +42,11 @@ pub(super) enum Loss {
     Alone,
     /// Several, maybe of several jobs.
     BesideOthers,
-    /// What it had begun: it was stopped cleanly. None of its tasks is to blame, unless it is so again and again.
+    /// What it had begun: it was stopped cleanly. None of its tasks is to blame, unless it is so again and
+    /// again.
     Stopped,
-    /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks is to blame.
+    /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks
+    /// is to blame.
     Dismissed,
 }
 
@@ -80,7 +83,8 @@ impl TaskJob {
             return self.never_began(task, now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
-        // One whose arguments are lost has not run, and a machine that fails all at once says nothing of how long they run.
+        // One whose arguments are lost has not run, and a machine that fails all at once says nothing of how
+        // long they run.
         if !matches!(end.outcome, Outcome::ArgumentsLost(_)) && !came_back(&end.outcome) {
             let mean = &mut self.class_mut(slot.class).mean_run_us;
             let run_us = end.run_us as f32;
@@ -127,7 +131,8 @@ impl TaskJob {
         }
     }
 
-    /// Redis may have lost that a task was given out: the next attempt has another number than one that a worker has ended.
+    /// Redis may have lost that a task was given out: the next attempt has another number than one that a
+    /// worker has ended.
     pub(super) fn note_unknown_attempt(&mut self, task: u32, attempt: u16) {
         if task >= self.graph.len() || !self.is_running() {
             return;
@@ -260,7 +265,8 @@ impl TaskJob {
         let budget = self.class_of(task).class.rules.crashes;
         let faults = self.note_attempts(task);
         let was_alone = faults.alone;
-        // Any of them may have ended the worker: where nothing else is there, it shows whether it was this one.
+        // Any of them may have ended the worker: where nothing else is there, it shows whether it was this
+        // one.
         if loss == Loss::BesideOthers && !was_alone && budget > 0 && faults.crashes >= budget {
             faults.alone = true;
             faults.crashes = budget - 1;
@@ -272,7 +278,8 @@ impl TaskJob {
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
     }
 
-    /// A worker was stopped while a task ran there: that is no crash, but the task may be why, where it happens again and again.
+    /// A worker was stopped while a task ran there: that is no crash, but the task may be why, where it
+    /// happens again and again.
     fn stopped_cleanly(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         let faults = self.note_attempts(task);
         faults.stops = faults.stops.saturating_add(1);
@@ -289,8 +296,8 @@ impl TaskJob {
         self.fail(task, failure, now_us);
     }
 
-    /// A task that may have begun is gone with a worker that it has not ended: that does not count, and it is tried again unless it
-    /// must not begin twice.
+    /// A task that may have begun is gone with a worker that it has not ended: that does not count, and it is
+    /// tried again unless it must not begin twice.
     fn lost_without_blame(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         if self.class_of(task).class.rules.crashes > 0 {
             return self.never_began(task, now_us);

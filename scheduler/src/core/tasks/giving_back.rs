@@ -1,5 +1,5 @@
-//! Tasks that a worker has and has not begun: it gives them back when it leaves, and when something long keeps them waiting
-//! there while another worker has nothing to do.
+//! Tasks that a worker has and has not begun: it gives them back when it leaves, and when something long
+//! keeps them waiting there while another worker has nothing to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,15 @@ use crate::{
     tasks::{Attempts, ClassIndex, Order, TaskIndex},
 };
 
-/// A worker of which nothing has ended for so long has something long, and what waits for a slot there may wait as long. Several
-/// times what a worker takes ahead, so that short tasks are left where they are.
+/// A worker of which nothing has ended for so long has something long, and what waits for a slot there may
+/// wait as long. Several times what a worker takes ahead, so that short tasks are left where they are.
 const KEEPS_WAITING_US: u64 = 100_000;
 /// One that still keeps some waiting is asked again: what nobody had room for then, somebody may have now.
 const ASK_AGAIN_US: u64 = 1_000_000;
 
 impl Core {
-    /// A worker leaves cleanly, and names all that it has begun: what it has besides goes elsewhere as if it had never had it.
+    /// A worker leaves cleanly, and names all that it has begun: what it has besides goes elsewhere as if it
+    /// had never had it.
     pub(in crate::core) fn worker_left(
         &mut self,
         worker: Incarnation,
@@ -38,8 +39,9 @@ impl Core {
         self.worker_gone(worker, Departure::Left, "the worker left", turn);
     }
 
-    /// Asks workers for what waits there behind something long, where another worker could begin it now. What they have begun
-    /// they keep, and say nothing. Cost O(workers), and O(tasks that they have) of those that keep some waiting.
+    /// Asks workers for what waits there behind something long, where another worker could begin it now. What
+    /// they have begun they keep, and say nothing. Cost O(workers), and O(tasks that they have) of those
+    /// that keep some waiting.
     pub(in crate::core) fn ask_back_waiting(&mut self, turn: &mut Turn<'_>) {
         let slots = |worker| self.task_slots(worker);
         let asked_before_us = turn.now_us.saturating_sub(ASK_AGAIN_US);
@@ -117,7 +119,8 @@ impl Core {
 }
 
 impl TaskJob {
-    /// A worker gives back all attempts but those that it has begun. What waits there for another task goes with that.
+    /// A worker gives back all attempts but those that it has begun. What waits there for another task goes
+    /// with that.
     fn give_back_all_but(&mut self, worker: Incarnation, begun: &BTreeSet<(TaskIndex, u16)>, now_us: u64) {
         let leased: Vec<u32> = self.leases.get(&worker).into_iter().flatten().copied().collect();
         for task in leased {

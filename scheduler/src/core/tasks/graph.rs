@@ -1,5 +1,5 @@
-//! The tasks of one job: 16 bytes each, and 8 for each edge until the job is over. What a task is called with lies encoded in one
-//! buffer, because it is looked at only when the task starts.
+//! The tasks of one job: 16 bytes each, and 8 for each edge until the job is over. What a task is called with
+//! lies encoded in one buffer, because it is looked at only when the task starts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -137,13 +137,14 @@ impl Graph {
         self.slots.len() + tasks <= MAX_TASKS as usize && self.records.len() + bytes < u32::MAX as usize
     }
 
-    /// Adds a task behind all others; its inputs are in the graph. It waits for those that have not ended: the caller
-    /// settles the rest.
+    /// Adds a task behind all others; its inputs are in the graph. It waits for those that have not ended:
+    /// the caller settles the rest.
     pub(super) fn add(&mut self, record: &TaskRecord) -> u32 {
         self.append(record, TaskState::Waiting, |graph, input, _| !graph.state(input).is_final())
     }
 
-    /// Adds a task that was read back, in its state. It waits for inputs that are `is_open` to an edge of this kind.
+    /// Adds a task that was read back, in its state. It waits for inputs that are `is_open` to an edge of
+    /// this kind.
     pub(super) fn add_in(
         &mut self,
         record: &TaskRecord,
@@ -243,7 +244,8 @@ impl Graph {
         self.touch(task);
     }
 
-    /// Nothing can happen any more: what only led from the end of a task to what follows goes, and the room that was kept for more.
+    /// Nothing can happen any more: what only led from the end of a task to what follows goes, and the room
+    /// that was kept for more.
     pub(super) fn close(&mut self) {
         (self.edges, self.continued_by) = Default::default();
         self.slots.iter_mut().for_each(|slot| slot.first_edge = NONE);

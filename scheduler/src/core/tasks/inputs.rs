@@ -114,8 +114,8 @@ impl Core {
         self.changed_tasks.remove(id);
     }
 
-    /// Whoever sent a graph does not send the rest of it. One that has begun meanwhile was sent by another client, and goes on, as does
-    /// a job of another submission.
+    /// Whoever sent a graph does not send the rest of it. One that has begun meanwhile was sent by another
+    /// client, and goes on, as does a job of another submission.
     fn abandon_graph(&mut self, id: JobId, nonce: u32, effects: &mut Vec<Effect>) {
         if self.submitted(&id, nonce).is_ok_and(|job| *job.phase() == Phase::Queued) {
             self.remove_task_job(&id, effects);
@@ -295,8 +295,8 @@ impl Core {
 }
 
 impl TaskJob {
-    /// Drops the records of workers that have nothing: of one that is gone since, another engine is never told so. `true`: there
-    /// were some. Whoever is given something again is recorded again.
+    /// Drops the records of workers that have nothing: of one that is gone since, another engine is never
+    /// told so. `true`: there were some. Whoever is given something again is recorded again.
     fn forget_workers_without_leases(&mut self) -> bool {
         let Self { workers, leases, changes, .. } = self;
         let idle = workers.extract_if(.., |worker, _| !leases.contains_key(worker));

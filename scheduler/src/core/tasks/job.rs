@@ -38,7 +38,8 @@ pub(super) struct JobState {
     /// Nothing more of it is given out.
     #[serde(default)]
     pub paused: bool,
-    /// For how long nobody led while tasks waited for workers; less where the clock was set back. See [`TaskJob::led_us`].
+    /// For how long nobody led while tasks waited for workers; less where the clock was set back. See
+    /// [`TaskJob::led_us`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unled_us: i64,
     /// Why somebody canceled it, in words.
@@ -57,7 +58,8 @@ pub(super) struct ClassState {
     pub mean_run_us: Option<f32>,
     /// Tasks that are ready, the oldest first, and some that are not any more.
     pub ready: BinaryHeap<Reverse<u32>>,
-    /// Ready tasks that came back from a worker, and some that are not ready any more, with the last in the line that may have each.
+    /// Ready tasks that came back from a worker, and some that are not ready any more, with the last in the
+    /// line that may have each.
     pub returned: BTreeMap<u32, Standing>,
     /// Ready tasks that are to be the only task of a worker.
     pub alone: BTreeSet<u32>,
@@ -98,7 +100,8 @@ pub(super) struct RetryState {
     /// It was done before, and is to give its value once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
-    /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
+    /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of
+    /// its worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
     /// The tasks that were to take its failure as an outcome, where it failed when it was made again.
@@ -138,10 +141,12 @@ pub struct TaskJob {
     pub(super) canceling: BTreeSet<(u64, u32)>,
     /// Tasks that a worker must have begun, by time on the job's clock.
     pub(super) queue: BTreeSet<(u64, u32)>,
-    /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped because it gave nothing.
+    /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped
+    /// because it gave nothing.
     pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
-    /// Attempts that workers had when the job was loaded. The store may have lost who was given what since; it is not stored.
+    /// Attempts that workers had when the job was loaded. The store may have lost who was given what since;
+    /// it is not stored.
     pub(super) loaded: BTreeSet<(Incarnation, u32, u16)>,
     pub(super) trainings: Trainings,
     /// What all of them wait for, in words; for people alone.
@@ -421,7 +426,8 @@ impl TaskJob {
         self.changes.job_state = true;
     }
 
-    /// Forgets what is ready, trains, waits for a moment or is continued. Why something was skipped is still to be told.
+    /// Forgets what is ready, trains, waits for a moment or is continued. Why something was skipped is still
+    /// to be told.
     pub(super) fn clear_schedules(&mut self) {
         for class in &mut self.classes {
             class.ready = BinaryHeap::new();
@@ -436,7 +442,8 @@ impl TaskJob {
         self.continued.retain(|parent, _| graph.state(*parent) == TaskState::Skipped);
     }
 
-    /// Ends the job where nothing is left to do, or where nobody takes a failure after all that was to go on as an outcome.
+    /// Ends the job where nothing is left to do, or where nobody takes a failure after all that was to go on
+    /// as an outcome.
     pub(super) fn end_if_due(&mut self, now_us: u64) {
         let enders = std::mem::take(&mut self.outbox.ended_takers);
         if !self.is_running() {

@@ -1,4 +1,5 @@
-//! Where tasks ran whose attempt has ended, and for how long: for people alone, who can do without it after a change of engines.
+//! Where tasks ran whose attempt has ended, and for how long: for people alone, who can do without it after a
+//! change of engines.
 
 use std::collections::{HashMap, VecDeque};
 

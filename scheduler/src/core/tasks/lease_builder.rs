@@ -43,7 +43,8 @@ impl<'a> LeaseBuilder<'a> {
         Self { worker, about, slots, offered, load, now_us, orders: Vec::new(), touched }
     }
 
-    /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more for want of slots.
+    /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more
+    /// for want of slots.
     pub(super) fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) -> bool {
         let mut taken = 0;
         while taken < share && self.room(job, class) > 0 {
@@ -51,7 +52,8 @@ impl<'a> LeaseBuilder<'a> {
             if job.graph.state(task) != TaskState::Ready {
                 continue;
             }
-            // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
+            // What was lost with a worker may be to blame: it takes no others with it again than those beside
+            // it.
             let suspect = job.is_suspect(task);
             if suspect && self.load.held_slots >= self.slots {
                 job.line_up(task);
@@ -84,7 +86,8 @@ impl<'a> LeaseBuilder<'a> {
         !job.class(class).ready.is_empty() || self.next_returned(job, class).is_some()
     }
 
-    /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some does.
+    /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some
+    /// does.
     pub(super) fn extend_chains(
         &mut self,
         jobs: &mut BTreeMap<JobId, TaskJob>,
@@ -112,7 +115,8 @@ impl<'a> LeaseBuilder<'a> {
         left
     }
 
-    /// Leases ahead what follows a leased task as the only one and waits for nothing else, and what follows that.
+    /// Leases ahead what follows a leased task as the only one and waits for nothing else, and what follows
+    /// that.
     fn follow_chain(&mut self, job: &mut TaskJob, mut task: u32) {
         while let Some(next) = job.graph.only_follower(task) {
             let slot = job.graph.slot(next);

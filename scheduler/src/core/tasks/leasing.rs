@@ -1,8 +1,9 @@
-//! Who gets which task: workers take ready tasks up to a bounded time of work ahead, and the tasks of a chain follow each
-//! other on the worker that has its first.
+//! Who gets which task: workers take ready tasks up to a bounded time of work ahead, and the tasks of a chain
+//! follow each other on the worker that has its first.
 //!
-//! What a task takes of a worker's memory and GPUs is taken from its lease on, so that all that a worker has never exceeds
-//! what it offers. A task that needs such things is therefore not leased behind another one of its chain.
+//! What a task takes of a worker's memory and GPUs is taken from its lease on, so that all that a worker has
+//! never exceeds what it offers. A task that needs such things is therefore not leased behind another one of
+//! its chain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,8 +91,8 @@ impl TaskAssigner {
         }
     }
 
-    /// Workers that have more than their slots can run, that nothing of has ended for so long, and that were not asked to give
-    /// it back since.
+    /// Workers that have more than their slots can run, that nothing of has ended for so long, and that were
+    /// not asked to give it back since.
     pub(super) fn keep_waiting(
         &self,
         now_us: u64,
@@ -174,7 +175,8 @@ impl PartialEq for TaskAssigner {
 }
 
 impl TaskAssigner {
-    /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
+    /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where
+    /// any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         self.place_alone(matching, effects);
         self.line_up_returned(matching);
@@ -216,8 +218,8 @@ impl TaskAssigner {
             return false;
         };
         let Filled { orders, leaves_some } = self.fill(worker, about, share, matching);
-        // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
-        // counts: its end is nothing that shows here.
+        // One that has all that its slots can run is looked at again when something of it ends. The slot of a
+        // training counts: its end is nothing that shows here.
         if self.loads.get(&worker).is_none_or(|load| load.held_slots >= about.capacity.slots) {
             self.with_free_capacity.remove(&worker);
         }
@@ -244,7 +246,8 @@ impl TaskAssigner {
             let job = jobs.get(&ready.job).filter(|job| job.gives_out());
             job.is_some_and(|job| about.capacity.can_run(&job.class(ready.class).class))
         };
-        // Only those who have a chain to go on with ask for it: it is as long a search as that of all that follows.
+        // Only those who have a chain to go on with ask for it: it is as long a search as that of all that
+        // follows.
         let has_chains = !taker.load.chain_ends.is_empty();
         let first = has_chains.then(|| self.ready_classes.iter().find(can_run)).flatten();
         let has_later_chains = taker.extend_chains(jobs, first);
@@ -264,7 +267,8 @@ impl TaskAssigner {
 /// What a worker has taken of the classes that have ready tasks.
 #[derive(Default)]
 struct Taken<'a> {
-    /// What waits for slots, or for other workers to take their share: whatever comes behind it would take what it is to have.
+    /// What waits for slots, or for other workers to take their share: whatever comes behind it would take
+    /// what it is to have.
     waits: Option<&'a ReadyClass>,
     /// Slots stay free although more of that is ready.
     leaves_some: bool,

@@ -1,8 +1,8 @@
 //! Jobs of general tasks: graphs that grow while they run, leases, attempts, values, and who gets which task.
 //!
-//! A task is leased once every input that another worker computes is there; for inputs that the same worker holds, it waits
-//! in that worker. A task may be tried again; training iterations, which must not be, are the business of the other modules
-//! of [`core`](super).
+//! A task is leased once every input that another worker computes is there; for inputs that the same worker
+//! holds, it waits in that worker. A task may be tried again; training iterations, which must not be, are the
+//! business of the other modules of [`core`](super).
 
 mod adding;
 mod alone;

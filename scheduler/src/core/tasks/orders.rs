@@ -73,7 +73,8 @@ impl TaskJob {
             _ if holds(&input) => OneArg::Held(TaskIndex(input)),
             TaskState::Failed | TaskState::Skipped => OneArg::Failure(self.task_failure(input)),
             TaskState::Done => OneArg::Value(self.values.get(input)),
-            // The value is made again: a worker that has not begun with the old one finds that it is not there.
+            // The value is made again: a worker that has not begun with the old one finds that it is not
+            // there.
             _ => OneArg::Kept(TaskIndex(input)),
         };
         let mut args = order_args(record.arguments, output);
@@ -93,8 +94,8 @@ impl TaskJob {
         }
     }
 
-    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives for another counts
-    /// as taken.
+    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives
+    /// for another counts as taken.
     fn is_shown(&self, task: u32) -> bool {
         let is_taken = || self.graph.followers(task).any(|(_, kind)| kind.takes_value());
         self.graph.slot(task).is_named() || !is_taken()
@@ -137,7 +138,8 @@ impl TaskJob {
 
 /// Arguments as they travel, with what each task gives that they take.
 fn order_args(arguments: Vec<Argument>, output: impl Fn(u32) -> OneArg) -> Vec<OrderArg> {
-    // A task that had begun with a value is told of the failure to make it again as of a value that is not there.
+    // A task that had begun with a value is told of the failure to make it again as of a value that is not
+    // there.
     let value = |input: u32| match output(input) {
         OneArg::Failure(_) => OneArg::Kept(TaskIndex(input)),
         there => there,

@@ -2,8 +2,8 @@
 //!
 //! For a training that was submitted on its own the time counts from then until its first worker has joined.
 //!
-//! The time counts from when a task is ready until a worker has it, or until the first worker has joined the job that trains
-//! for it. While the graph is paused nothing ends, and afterwards the time begins anew.
+//! The time counts from when a task is ready until a worker has it, or until the first worker has joined the
+//! job that trains for it. While the graph is paused nothing ends, and afterwards the time begins anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::{
 /// Code of a task that no worker has begun in time.
 pub(super) const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
 
-/// Tasks of a job that are seen to in one tick: as many as were added at once may wait from the same moment on, and workers wait for the
-/// commit. What is due besides follows with the next ticks.
+/// Tasks of a job that are seen to in one tick: as many as were added at once may wait from the same moment
+/// on, and workers wait for the commit. What is due besides follows with the next ticks.
 const MOST_AT_ONCE: usize = 4_096;
 
 /// A limit in words.
@@ -64,7 +64,8 @@ impl Core {
         }
     }
 
-    /// Tasks whose time to wait is over, each with the sentence why nobody has begun it; without one those that have begun to train.
+    /// Tasks whose time to wait is over, each with the sentence why nobody has begun it; without one those
+    /// that have begun to train.
     fn overdue(&self, id: &JobId, now_us: u64) -> Vec<(u32, Option<String>)> {
         let Some(job) = self.task_jobs.get(id) else { return Vec::new() };
         let mut reasons: BTreeMap<ClassIndex, String> = BTreeMap::new();
@@ -95,8 +96,8 @@ impl Core {
 }
 
 impl TaskJob {
-    /// The job's clock, by which tasks wait for workers: the engine's without the time in which nobody led. So a million tasks that wait
-    /// need not be written anew for that time.
+    /// The job's clock, by which tasks wait for workers: the engine's without the time in which nobody led.
+    /// So a million tasks that wait need not be written anew for that time.
     pub(super) fn led_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub_signed(self.state.unled_us)
     }
@@ -135,7 +136,8 @@ impl TaskJob {
         self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
     }
 
-    /// Moves when what waits must have begun, and when what was told to stop is given up. `true`: something has changed.
+    /// Moves when what waits must have begun, and when what was told to stop is given up. `true`: something
+    /// has changed.
     pub(in crate::core) fn shift_limits(&mut self, shift: Shift) -> bool {
         if self.state.phase.is_over() {
             return false;

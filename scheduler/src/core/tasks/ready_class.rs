@@ -20,7 +20,8 @@ impl ReadyClass {
         Self { priority, submitted_us: job.state.submitted_us, job: job.id.clone(), class }
     }
 
-    /// Its place among those of other jobs. Within one job chains go on first, so that what was begun comes to its end.
+    /// Its place among those of other jobs. Within one job chains go on first, so that what was begun comes
+    /// to its end.
     pub(super) fn turn(&self) -> (Reverse<i16>, u64, &JobId) {
         (self.priority, self.submitted_us, &self.job)
     }

@@ -1,7 +1,8 @@
-//! Values that were lost: the tasks that gave them run again, and before them those that gave what they take and is gone by now. Ray
-//! calls it the reconstruction of objects from their lineage.
+//! Values that were lost: the tasks that gave them run again, and before them those that gave what they take
+//! and is gone by now. Ray calls it the reconstruction of objects from their lineage.
 //!
-//! Whoever has begun with such a value, or may have, is left alone: it has the value, or finds out as well that it is lost.
+//! Whoever has begun with such a value, or may have, is left alone: it has the value, or finds out as well
+//! that it is lost.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +18,8 @@ const VALUE_LOST: FaultCode = FaultCode::new("E649");
 /// Times that the value of a task may be lost. What loses it more often than that will do so again.
 const MOST_LOSSES: u8 = 5;
 
-/// Whether a task in this state waits for nothing any more of one that is made again and that it follows so: the order was kept when
-/// that was done before, and who has begun had its value.
+/// Whether a task in this state waits for nothing any more of one that is made again and that it follows so:
+/// the order was kept when that was done before, and who has begun had its value.
 pub(super) fn is_past(state: TaskState, kind: EdgeKind) -> bool {
     let has_begun = matches!(state, TaskState::Leased | TaskState::Training | TaskState::Continued);
     kind == EdgeKind::After || kind != EdgeKind::Continue && has_begun
@@ -31,8 +32,9 @@ pub(super) fn is_awaited(input: TaskState, again: bool, state: TaskState, kind: 
 }
 
 impl TaskJob {
-    /// A task could not begin because arguments of it are on none of the shards. Where they can be made again, it waits for that; the
-    /// attempt has failed otherwise. Cost O(tasks that run again, with their edges).
+    /// A task could not begin because arguments of it are on none of the shards. Where they can be made
+    /// again, it waits for that; the attempt has failed otherwise. Cost O(tasks that run again, with
+    /// their edges).
     pub(super) fn arguments_lost(&mut self, task: u32, by: &Assignee, lost: LostValues, now_us: u64) {
         let LostValues { digests, mut failure } = lost;
         let digests: BTreeSet<&str> = digests.iter().map(String::as_str).collect();
@@ -71,8 +73,8 @@ impl TaskJob {
         self.faults.get(&task).is_some_and(|faults| faults.again)
     }
 
-    /// A task is in nobody's hands: it waits for what it needs, or can be given out. While it was, that may have begun to be made again,
-    /// and may have failed.
+    /// A task is in nobody's hands: it waits for what it needs, or can be given out. While it was, that may
+    /// have begun to be made again, and may have failed.
     pub(super) fn put_back(&mut self, task: u32) {
         self.graph.set_state(task, TaskState::Waiting);
         let gives_nothing =
@@ -141,7 +143,8 @@ impl TaskJob {
         Err(format!("task {} {why}", self.display(task)))
     }
 
-    /// Tasks that are done are to be done once more, and what has not begun and takes their values waits for that.
+    /// Tasks that are done are to be done once more, and what has not begun and takes their values waits for
+    /// that.
     fn run_again(&mut self, again: &BTreeSet<u32>, by: &Assignee, now_us: u64) {
         for &task in again {
             self.outbox.released.extend(self.values.remove(task));

@@ -40,8 +40,8 @@ impl Serialize for TaskRecord {
     }
 }
 
-/// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON. Formats that do not say
-/// what comes have it as serde derives it.
+/// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON.
+/// Formats that do not say what comes have it as serde derives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub(super) enum Argument {
@@ -129,7 +129,8 @@ impl<'de> Deserialize<'de> for Argument {
     }
 }
 
-/// Text is a value, a number a task, a list tasks, an object a blob or what names tasks whose outcomes are taken.
+/// Text is a value, a number a task, a list tasks, an object a blob or what names tasks whose outcomes are
+/// taken.
 struct ByShape;
 
 impl<'de> Visitor<'de> for ByShape {

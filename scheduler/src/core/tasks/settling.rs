@@ -49,7 +49,8 @@ impl TaskJob {
                     }
                     _ if again && is_past(self.graph.state(follower), kind) => {}
                     (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
-                        // It waits, on its worker, for what will not come; that drops what waits for it there.
+                        // It waits, on its worker, for what will not come; that drops what waits for it
+                        // there.
                         if self.graph.state(follower) == TaskState::Leased {
                             self.give_back_followers(follower);
                             self.recall(follower);
@@ -77,7 +78,8 @@ impl TaskJob {
         }
         match given.value {
             _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
-            // Whoever would have taken it has ended before. The task that it continued may have kept the same.
+            // Whoever would have taken it has ended before. The task that it continued may have kept the
+            // same.
             Value::Blob(blob) if !moves_on && !self.values.holds(&blob.digest) => {
                 self.outbox.released.push(blob.digest);
             }
@@ -108,7 +110,8 @@ impl TaskJob {
         self.release_arguments(task);
     }
 
-    /// Nobody needs the large arguments of a task any more: each has a salt of its own, so that no other task names its blob.
+    /// Nobody needs the large arguments of a task any more: each has a salt of its own, so that no other task
+    /// names its blob.
     pub(super) fn release_arguments(&mut self, task: u32) {
         if self.graph.slot(task).takes_blobs() {
             let record = self.graph.record(task);

@@ -16,8 +16,8 @@ const CANCELED: FaultCode = FaultCode::new("E059");
 /// Code of an attempt that took too long.
 const TOO_LONG: FaultCode = FaultCode::new("E443");
 
-/// What a training task gives. Redis keeps it in postcard, as functions read it: a change of the fields, or of those of an
-/// [`Evaluation`], is a new schema.
+/// What a training task gives. Redis keeps it in postcard, as functions read it: a change of the fields, or
+/// of those of an [`Evaluation`], is a new schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trained {
     /// The job that has trained, to be looked at as any other.
@@ -28,9 +28,11 @@ pub struct Trained {
     pub samples: u64,
     /// Loss of the newest iteration that was not skipped.
     pub loss: Option<f32>,
-    /// On the validation samples; on the test samples where there are no others, and the prepared job evaluates.
+    /// On the validation samples; on the test samples where there are no others, and the prepared job
+    /// evaluates.
     pub evaluation: Option<Evaluation>,
-    /// Its parameters at the end, which [`TrainingChanges::start_from`](crate::tasks::TrainingChanges::start_from) takes.
+    /// Its parameters at the end, which
+    /// [`TrainingChanges::start_from`](crate::tasks::TrainingChanges::start_from) takes.
     pub weights: TrainedWeights,
 }
 

@@ -1,5 +1,6 @@
-//! Tasks that train: the core begins a training job for each, and the end of that job is the task's. Both are stored on
-//! their own, so that a crash may come between them: what is missing is begun again, and what nobody wants is canceled.
+//! Tasks that train: the core begins a training job for each, and the end of that job is the task's. Both are
+//! stored on their own, so that a crash may come between them: what is missing is begun again, and what
+//! nobody wants is canceled.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,13 +49,15 @@ pub(in crate::core) struct ParentTask {
 }
 
 impl Core {
-    /// Whether what was changed may end a task that trains, or let one begin. What takes too long is found at a tick.
+    /// Whether what was changed may end a task that trains, or let one begin. What takes too long is found at
+    /// a tick.
     pub(in crate::core) fn concerns_trainings_of_graphs(&self) -> bool {
         let may_concern = || !self.changed_tasks.is_empty() || self.jobs.has_touched_one_that_does_not_run();
         self.has_loaded_trainings || !self.with_trainings.is_empty() && may_concern()
     }
 
-    /// Ends the tasks whose trainings are over, and begins those that are ready. Tells whether there are new jobs.
+    /// Ends the tasks whose trainings are over, and begins those that are ready. Tells whether there are new
+    /// jobs.
     pub(in crate::core) fn advance_trainings(&mut self, turn: &mut Turn<'_>) -> bool {
         if std::mem::take(&mut self.has_loaded_trainings) {
             self.cancel_unwanted(turn);
@@ -71,8 +74,8 @@ impl Core {
         begun
     }
 
-    /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them. One that is set
-    /// aside may be taken in again.
+    /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on
+    /// without them. One that is set aside may be taken in again.
     fn cancel_unwanted(&mut self, turn: &mut Turn<'_>) {
         let Self { jobs, task_jobs, set_aside, .. } = self;
         for (_, job) in jobs.live_mut().filter(|(_, job)| !job.state.phase.is_over()) {
@@ -183,15 +186,16 @@ impl Core {
         effects
     }
 
-    /// A training that was begun for a task is about to be deleted. Where the task waits for its weights, that attempt has failed; it
-    /// would otherwise begin the same one once more.
+    /// A training that was begun for a task is about to be deleted. Where the task waits for its weights,
+    /// that attempt has failed; it would otherwise begin the same one once more.
     pub(in crate::core) fn training_deleted(&mut self, training: &JobId, turn: &mut Turn<'_>) {
         let reason = format!("job {training} was deleted before its parameters were kept");
         let failure = Failure { cause: FailureCause::Function, code: NOT_KEPT, reason };
         self.fail_training(training, failure, turn);
     }
 
-    /// Somebody has given up a training that was set aside: where a task waits for its weights, that attempt has failed.
+    /// Somebody has given up a training that was set aside: where a task waits for its weights, that attempt
+    /// has failed.
     pub fn training_given_up(&mut self, training: &JobId, now_us: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.training_deleted(training, &mut Turn { now_us, effects: &mut effects });
@@ -229,8 +233,8 @@ impl fmt::Display for ParentTask {
 }
 
 impl ParentTask {
-    /// The nonce of the job that begins now: another for each attempt of each submission, and also where the same attempt begins once
-    /// more because Redis lost the job. Shards may hold what it had pushed.
+    /// The nonce of the job that begins now: another for each attempt of each submission, and also where the
+    /// same attempt begins once more because Redis lost the job. Shards may hold what it had pushed.
     fn draw(&self, now_us: u64) -> u32 {
         (super::backoff::seed(self.nonce, self.task, self.attempt) ^ now_us) as u32
     }

@@ -93,7 +93,8 @@ impl Values {
         }
     }
 
-    /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any more.
+    /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any
+    /// more.
     pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
         self.kept.values_mut().for_each(|kept| kept.uses = 0);
         let tasks: Vec<u32> = self.kept.iter().filter(|(_, kept)| !kept.stays).map(|(t, _)| *t).collect();

@@ -39,8 +39,8 @@ impl Core {
         Some(tasks.map(|task| view(task, holders.get(&task).copied())).collect())
     }
 
-    /// Adds to views of tasks that a worker has, in the order of the tasks, since when they run and how far they are: what it has told of
-    /// its calls at `told_ms`. Cost O(calls log views).
+    /// Adds to views of tasks that a worker has, in the order of the tasks, since when they run and how far
+    /// they are: what it has told of its calls at `told_ms`. Cost O(calls log views).
     pub fn add_running(
         &self,
         job: &JobId,
@@ -66,8 +66,9 @@ impl Core {
         }
     }
 
-    /// Adds to views of tasks that workers have what else is still at work there: functions that were told to stop and have not returned,
-    /// whose slots no lease counts. `stopping`: how many, and what some are called, of a worker.
+    /// Adds to views of tasks that workers have what else is still at work there: functions that were told to
+    /// stop and have not returned, whose slots no lease counts. `stopping`: how many, and what some are
+    /// called, of a worker.
     pub fn add_stopping<'a>(
         &self,
         job: &JobId,

@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Core {
-    /// Why nobody has a task that is ready: nobody can, or who can is busy. `comes_last`: the workers that have it only where no other
-    /// could.
+    /// Why nobody has a task that is ready: nobody can, or who can is busy. `comes_last`: the workers that
+    /// have it only where no other could.
     pub(super) fn why_not_given(
         &self,
         function: &FunctionId,

@@ -10,8 +10,8 @@ const AHEAD_US: f32 = 20_000.0;
 /// Most tasks that a worker holds.
 const MAX_HELD: u32 = 1_024;
 
-/// A worker from which so many calls in a row came back takes one at a time: one that fails all within milliseconds has room for all
-/// that is ready.
+/// A worker from which so many calls in a row came back takes one at a time: one that fails all within
+/// milliseconds has room for all that is ready.
 const MANY_IN_A_ROW: u32 = 3;
 
 /// What a worker holds.
@@ -26,30 +26,31 @@ pub(super) struct WorkerLoad {
     pub(super) taken: Resources,
     /// When something of it ended, or it got something while it had nothing.
     pub(super) progress_us: u64,
-    /// When it was asked to give back what it has not begun, while nothing of it has ended since: it takes no more than it can
-    /// run.
+    /// When it was asked to give back what it has not begun, while nothing of it has ended since: it takes
+    /// no more than it can run.
     pub(super) asked_us: Option<u64>,
     /// What it holds is to be alone: it takes nothing else.
     pub(super) alone: bool,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     pub(super) chain_ends: VecDeque<(JobId, u32)>,
-    /// How many calls have come back from it since one did not: they failed by its machine, or could not begin.
+    /// How many calls have come back from it since one did not: they failed by its machine, or could not
+    /// begin.
     pub(super) returned_in_a_row: u32,
     /// When the last one of these did, in epoch µs.
     pub(super) returned_us: u64,
 }
 
 impl WorkerLoad {
-    /// It holds one more, of so many slots and of such a length. One that is longer than all that is held ahead takes up its slots, and no
-    /// more of what the others hold ahead than the part of these slots.
+    /// It holds one more, of so many slots and of such a length. One that is longer than all that is held
+    /// ahead takes up its slots, and no more of what the others hold ahead than the part of these slots.
     pub(super) fn add_one(&mut self, slots: u32, mean_run_us: Option<f32>) {
         self.held += 1;
         self.held_slots = self.held_slots.saturating_add(slots);
         self.held_us += mean_run_us.unwrap_or(0.0).clamp(1.0, AHEAD_US * slots.max(1) as f32);
     }
 
-    /// One of those that it holds has ended. It had the mean of all: what was expected of just this one may have been far off, and
-    /// would otherwise be left forever.
+    /// One of those that it holds has ended. It had the mean of all: what was expected of just this one may
+    /// have been far off, and would otherwise be left forever.
     pub(super) fn end_one(&mut self, slots: u32) {
         let left = self.held.saturating_sub(1);
         self.held_us *= left as f32 / self.held.max(1) as f32;
@@ -63,8 +64,9 @@ impl WorkerLoad {
         self.returned_in_a_row >= MANY_IN_A_ROW && now_us.saturating_sub(self.returned_us) < OTHERS_FIRST_US
     }
 
-    /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
-    /// free may wait for them here, so that smaller ones do not overtake it forever; not where something long has them.
+    /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs
+    /// more slots than are free may wait for them here, so that smaller ones do not overtake it forever;
+    /// not where something long has them.
     pub(super) fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
         if self.alone {
             return 0;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{Points, Window, grid_scan, heap_merge, narrowest_window, zipline, zipline_opt};
 use crate::suggestion::did_you_mean;
 
-/// How a window is searched. Text and serde form is its [`name`](Self::name); `leap` is another word for `default`.
+/// How a window is searched. Text and serde form is its [`name`](Self::name); `leap` is another word for
+/// `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]

@@ -1,11 +1,12 @@
 //! GridScan and FullGridScan: everybody meets near a point of one base worker. Quick to say, and not exact.
 //!
-//! Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347. For each point of the base row the other rows give
-//! the point that is nearest to it, found by a scan; the narrowest such choice wins, the earliest of equal ones. The
-//! nearest point may lie on the wrong side: for `3 7 | 1 6 | 2 3 | 6 7` the narrowest window is 3 wide, and no base
-//! row finds less than 4.
+//! Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347. For each point of the base row the other
+//! rows give the point that is nearest to it, found by a scan; the narrowest such choice wins, the earliest
+//! of equal ones. The nearest point may lie on the wrong side: for `3 7 | 1 6 | 2 3 | 6 7` the narrowest
+//! window is 3 wide, and no base row finds less than 4.
 //!
-//! Never narrower than the narrowest window, as each choice is a window. Of equally near points the earlier is taken.
+//! Never narrower than the narrowest window, as each choice is a window. Of equally near points the earlier
+//! is taken.
 
 use super::{Points, Window};
 

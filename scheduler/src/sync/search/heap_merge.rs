@@ -1,4 +1,5 @@
-//! A plain merge of the rows with a binary heap: the textbook search for the smallest range that covers all lists.
+//! A plain merge of the rows with a binary heap: the textbook search for the smallest range that covers all
+//! lists.
 //!
 //! Exact. Time O(nR log n), memory O(n). Kept to compare with.
 
@@ -9,8 +10,8 @@ use std::{
 
 use super::{Alternative, Points, Window};
 
-/// One point of every worker in the heap; the earliest moves on until its worker has no point left. Of equal windows
-/// the earliest wins.
+/// One point of every worker in the heap; the earliest moves on until its worker has no point left. Of equal
+/// windows the earliest wins.
 pub(super) fn heap_merge<P: Points>(rows: &[P]) -> Option<Window> {
     let mut heads = BinaryHeap::with_capacity(rows.len());
     let mut sync_at_us = 0;

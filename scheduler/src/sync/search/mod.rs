@@ -1,13 +1,14 @@
 //! The search for the next moment at which all workers should meet.
 //!
-//! In: for each worker the predicted end times of its next iterations, in µs on the scheduler's clock. Out: one
-//! point per worker such that the span (latest − earliest) is smallest, hence the longest wait is shortest. Pure.
-//! Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347; ZipLine, Machine Learning 2021,
-//! doi:10.1007/s10994-021-06064-w.
+//! In: for each worker the predicted end times of its next iterations, in µs on the scheduler's clock. Out:
+//! one point per worker such that the span (latest − earliest) is smallest, hence the longest wait is
+//! shortest. Pure. Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347; ZipLine, Machine Learning
+//! 2021, doi:10.1007/s10994-021-06064-w.
 //!
-//! Among equal spans the earliest meeting wins. Where several points of a worker fit (only if some are at the same
-//! time, or as early as the window begins), `default` and `heap` take the latest that is not later than the meeting;
-//! the published forms take what they met on their way, in the order of time, then row, then index.
+//! Among equal spans the earliest meeting wins. Where several points of a worker fit (only if some are at the
+//! same time, or as early as the window begins), `default` and `heap` take the latest that is not later than
+//! the meeting; the published forms take what they met on their way, in the order of time, then row, then
+//! index.
 //!
 //! | [`Algorithm`] | exact | time | memory |
 //! |---|---|---|---|

@@ -9,9 +9,9 @@ use super::{Alternative, Points, Window, skipping::SkippingSearch};
 ///
 /// `None` if there is no row, if a row has no point, or if its points are not ascending.
 ///
-/// Time O(n log n + V log n), V ≤ nR the points visited; memory O(n). Measured with 1,000 workers and R = 150: 0.4 ms
-/// for intervals of 1.0 to 1.5 s as in the papers, 2.7 ms for workers so alike that none can be left out
-/// (`benches/zipline.rs`).
+/// Time O(n log n + V log n), V ≤ nR the points visited; memory O(n). Measured with 1,000 workers and R =
+/// 150: 0.4 ms for intervals of 1.0 to 1.5 s as in the papers, 2.7 ms for workers so alike that none can be
+/// left out (`benches/zipline.rs`).
 ///
 /// ```
 /// use syncline_scheduler::sync::search::{Row, narrowest_window};
@@ -28,10 +28,10 @@ pub fn narrowest_window<P: Points>(rows: &[P]) -> Option<Window> {
 
 /// Windows that were weighed before the narrowest was found, at most `k`, the narrowest last.
 ///
-/// The default search goes through the meeting times from early to late and improves on the best window so far until
-/// none is narrower. These are the last `k` of those windows: each is narrower than all that end before it, so it was
-/// the best choice for anyone who would not wait longer. Empty where [`narrowest_window`] finds none. Costs one such
-/// search, memory O(n + k).
+/// The default search goes through the meeting times from early to late and improves on the best window so
+/// far until none is narrower. These are the last `k` of those windows: each is narrower than all that end
+/// before it, so it was the best choice for anyone who would not wait longer. Empty where
+/// [`narrowest_window`] finds none. Costs one such search, memory O(n + k).
 ///
 /// ```
 /// use syncline_scheduler::sync::search::{Row, alternatives};

@@ -1,18 +1,18 @@
 //! The default search: skips the meeting times that cannot be better.
 //!
-//! A window that ends at time `U` is best when every worker takes its latest point ≤ `U`; its span is then the
-//! largest age `U − latest point` of any worker. So only `U` has to be searched, and it can skip ahead: with a best
-//! span `d` in hand, a worker whose age is `d` or more keeps every window from improving until its next point,
-//! so `U` goes there at once. Two observations save most of the work of the published form:
+//! A window that ends at time `U` is best when every worker takes its latest point ≤ `U`; its span is then
+//! the largest age `U − latest point` of any worker. So only `U` has to be searched, and it can skip ahead:
+//! with a best span `d` in hand, a worker whose age is `d` or more keeps every window from improving until
+//! its next point, so `U` goes there at once. Two observations save most of the work of the published form:
 //!
-//! * A worker whose gaps are all ≤ `d` is never older than `d` while its points last. It is left out until `d`
-//!   falls below its longest gap. Workers enter once, slowest first.
+//! * A worker whose gaps are all ≤ `d` is never older than `d` while its points last. It is left out until
+//!   `d` falls below its longest gap. Workers enter once, slowest first.
 //! * Points are not stored or sorted. Each worker shows one point to a tournament tree; the next one is
-//!   extrapolated from [`Row`](super::Row) when it is needed, and points that cannot matter are jumped over by one
-//!   division.
+//!   extrapolated from [`Row`](super::Row) when it is needed, and points that cannot matter are jumped over
+//!   by one division.
 //!
-//! Exact. Time O(n log n + V log n), where V ≤ nR points are visited: those of the workers whose gap exceeds the
-//! answer. Memory O(n).
+//! Exact. Time O(n log n + V log n), where V ≤ nR points are visited: those of the workers whose gap exceeds
+//! the answer. Memory O(n).
 
 use super::{
     Points,
@@ -33,8 +33,8 @@ pub(super) struct SkippingSearch<'a, P> {
 }
 
 impl<'a, P: Points> SkippingSearch<'a, P> {
-    /// At the first time by which every row has a point. `None` if there is no row, or one without points, or one
-    /// whose points are not ascending.
+    /// At the first time by which every row has a point. `None` if there is no row, or one without points, or
+    /// one whose points are not ascending.
     pub(super) fn new(rows: &'a [P]) -> Option<Self> {
         let all = 0..u32::try_from(rows.len()).ok()?;
         let gap = |(i, row): (u32, &P)| Some((row.longest_gap()?, i));
@@ -72,8 +72,8 @@ impl<'a, P: Points> SkippingSearch<'a, P> {
         }
     }
 
-    /// Moves the candidate to the next time at which no row that was let in is older than `limit_us`; false if there
-    /// is none. Every window that ends before that time is wider than `limit_us`.
+    /// Moves the candidate to the next time at which no row that was let in is older than `limit_us`; false
+    /// if there is none. Every window that ends before that time is wider than `limit_us`.
     pub(super) fn skip_to_next(&mut self, limit_us: u64) -> bool {
         while self.sync_at_us.saturating_sub(self.run_out_us) <= limit_us {
             let head = self.heads.earliest();

@@ -13,10 +13,10 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Times below it, on any grid, leave room for their differences in 64 bits.
 const ROOM: f64 = 4_611_686_018_427_387_904.0;
 
-/// A grid with a step of 10^-d, d being the decimal digits that the times of a case have: on it 20.3 is the number that
-/// a reader takes it for, and two windows from 10.1 to 20.3 and from 20.1 to 30.3 are equally wide. Times with more
-/// digits than fit are binary fractions to us, on a grid with the smallest step 2^-b that fits the largest of them;
-/// that holds them exactly unless they differ by a factor of 500 and more.
+/// A grid with a step of 10^-d, d being the decimal digits that the times of a case have: on it 20.3 is the
+/// number that a reader takes it for, and two windows from 10.1 to 20.3 and from 20.1 to 30.3 are equally
+/// wide. Times with more digits than fit are binary fractions to us, on a grid with the smallest step 2^-b
+/// that fits the largest of them; that holds them exactly unless they differ by a factor of 500 and more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ticks {
     per_unit: f64,
@@ -25,8 +25,8 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// The grid for these times. `None` if one is not finite or not between -2^53 and 2^53. Cost: one pass over the
-    /// times per digit.
+    /// The grid for these times. `None` if one is not finite or not between -2^53 and 2^53. Cost: one pass
+    /// over the times per digit.
     ///
     /// ```
     /// use syncline_scheduler::sync::search::Ticks;

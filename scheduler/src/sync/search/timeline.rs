@@ -17,8 +17,8 @@ impl Event {
     }
 }
 
-/// All points by time, equal times by row and then by index. `None` if there is no row, or one without points, or
-/// one whose points are not ascending. Time O(nR log n), 16 bytes per point.
+/// All points by time, equal times by row and then by index. `None` if there is no row, or one without
+/// points, or one whose points are not ascending. Time O(nR log n), 16 bytes per point.
 pub(super) fn timeline<P: Points>(rows: &[P]) -> Option<Vec<Event>> {
     let mut events = Vec::new();
     for (row, points) in (0..u32::try_from(rows.len()).ok()?).zip(rows) {

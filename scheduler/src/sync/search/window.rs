@@ -25,8 +25,8 @@ pub struct Alternative {
 }
 
 impl Window {
-    /// The window that ends at `sync_at_us`, every worker at its latest point that is not later: of all points that
-    /// keep the span this is the most work and the least waiting.
+    /// The window that ends at `sync_at_us`, every worker at its latest point that is not later: of all
+    /// points that keep the span this is the most work and the least waiting.
     ///
     /// `None` if some row has no point that early. Cost: one [`Points::latest`] per row.
     pub(super) fn ending_at<P: Points>(rows: &[P], span_us: u64, sync_at_us: u64) -> Option<Self> {

@@ -1,8 +1,8 @@
 //! A preference for meeting soon: a window a little wider than the narrowest, if it ends earlier.
 //!
-//! The narrowest window may lie many iterations ahead of one that is hardly wider. The papers leave this choice open
-//! (the authors' own code weighs the span against lateness by an unpublished formula); the rule here has one setting,
-//! the width that is given up.
+//! The narrowest window may lie many iterations ahead of one that is hardly wider. The papers leave this
+//! choice open (the authors' own code weighs the span against lateness by an unpublished formula); the rule
+//! here has one setting, the width that is given up.
 
 use std::{fmt, str::FromStr};
 
@@ -12,8 +12,8 @@ use super::{Points, Window, narrowest_window, skipping::SkippingSearch};
 
 /// How much wider than the narrowest window may a window be, as a share of it: 0.1 allows a tenth more.
 ///
-/// From 0 to 1000, in billionths, so that `0.1` is a tenth and equal settings compare equal. Text and serde form: the
-/// number.
+/// From 0 to 1000, in billionths, so that `0.1` is a tenth and equal settings compare equal. Text and serde
+/// form: the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Slack {
@@ -83,8 +83,8 @@ impl fmt::Display for Slack {
 /// The earliest window that is at most (1 + `slack`) times as wide as the narrowest. Without slack that is
 /// [`narrowest_window`] itself.
 ///
-/// Exact: no window that ends earlier is narrow enough. Costs a search for the narrowest window, and a second pass
-/// that stops where it finds the answer, at the latest where the first one did.
+/// Exact: no window that ends earlier is narrow enough. Costs a search for the narrowest window, and a second
+/// pass that stops where it finds the answer, at the latest where the first one did.
 ///
 /// ```
 /// use syncline_scheduler::sync::search::{earliest_within, narrowest_window};

@@ -6,9 +6,10 @@ use crate::samples::splitmix64;
 /// Pushes that the generator lets every worker make before it predicts.
 const PUSHES: u64 = 20;
 
-/// Predictions for `workers` workers in ms, as the data generator beside the ElasticBSP papers draws them: each worker
-/// starts within the first `workers` ms and takes a constant 1000 to 1500 ms per iteration; after 20 iterations of
-/// the slowest the others go on until all have come that far, and `lookahead` further iterations are predicted.
+/// Predictions for `workers` workers in ms, as the data generator beside the ElasticBSP papers draws them:
+/// each worker starts within the first `workers` ms and takes a constant 1000 to 1500 ms per iteration; after
+/// 20 iterations of the slowest the others go on until all have come that far, and `lookahead` further
+/// iterations are predicted.
 ///
 /// The same for the same seed.
 pub fn papers_rows(workers: u32, lookahead: u32, seed: u64) -> Vec<Row> {

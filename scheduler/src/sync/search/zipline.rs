@@ -1,7 +1,8 @@
 //! ZipLine as published: a set that slides along the timeline.
 //!
-//! Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347, section on ZipLine. Every addition scans the set for
-//! the older point of the same worker, so the time is O(Rn²); memory O(Rn) for the timeline, 16 bytes per point.
+//! Source: Zhao et al., ElasticBSP, ICDM 2019, arXiv:2001.01347, section on ZipLine. Every addition scans the
+//! set for the older point of the same worker, so the time is O(Rn²); memory O(Rn) for the timeline, 16 bytes
+//! per point.
 
 use std::collections::VecDeque;
 
@@ -10,14 +11,16 @@ use super::{
     timeline::{Event, timeline},
 };
 
-/// Phase I fills the set until it has a point of every worker; phase II takes out the earliest point and fills again.
-/// Exact; the earliest of equal windows wins. The iteration of a worker is the newest that was met by then.
+/// Phase I fills the set until it has a point of every worker; phase II takes out the earliest point and
+/// fills again. Exact; the earliest of equal windows wins. The iteration of a worker is the newest that was
+/// met by then.
 pub(super) fn zipline<P: Points>(rows: &[P]) -> Option<Window> {
     let mut omega = timeline(rows)?.into_iter();
     let mut chosen = Chosen::new(rows.len());
     loop {
         while !chosen.is_complete() {
-            // The paper's pseudo-code does not say what happens here: without the last worker there is no window.
+            // The paper's pseudo-code does not say what happens here: without the last worker there is no
+            // window.
             let Some(event) = omega.next() else { return chosen.best };
             if let Some(older) = chosen.points.iter().position(|point| point.row == event.row) {
                 chosen.points.remove(older);
@@ -29,7 +32,8 @@ pub(super) fn zipline<P: Points>(rows: &[P]) -> Option<Window> {
     }
 }
 
-/// The set Z of the papers: at most one point per worker, in the order of the timeline; and the best one so far, Z*.
+/// The set Z of the papers: at most one point per worker, in the order of the timeline; and the best one so
+/// far, Z*.
 pub(super) struct Chosen {
     pub(super) points: VecDeque<Event>,
     pub(super) best: Option<Window>,

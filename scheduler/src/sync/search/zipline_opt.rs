@@ -1,12 +1,12 @@
 //! ZipLineOpt and ZipLineOptBS: ZipLine that finds the older point of a worker with less work.
 //!
-//! Source: Zhao et al., ZipLine, Machine Learning 2021, doi:10.1007/s10994-021-06064-w. Both first see whether the
-//! older point is the earliest of the set. Opt then scans the set as ZipLine does. OptBS looks for it by binary
-//! search, as its time stands in the table of predictions: same worker, previous iteration.
+//! Source: Zhao et al., ZipLine, Machine Learning 2021, doi:10.1007/s10994-021-06064-w. Both first see
+//! whether the older point is the earliest of the set. Opt then scans the set as ZipLine does. OptBS looks
+//! for it by binary search, as its time stands in the table of predictions: same worker, previous iteration.
 //!
-//! As the set is one contiguous ring here, taking a point out of its middle moves up to n/2 others, so the worst case
-//! of both is O(Rn²) like ZipLine's, with a small constant; the published O(Rn log n) of OptBS counts the searches
-//! only. Memory O(Rn).
+//! As the set is one contiguous ring here, taking a point out of its middle moves up to n/2 others, so the
+//! worst case of both is O(Rn²) like ZipLine's, with a small constant; the published O(Rn log n) of OptBS
+//! counts the searches only. Memory O(Rn).
 
 use super::{
     Points, Window,

@@ -31,11 +31,11 @@ pub(super) fn check_names(
     }
 }
 
-/// Refuses a graph with a gradient or next value of another shape than its parameter or statistic, as shape inference
-/// sees it.
+/// Refuses a graph with a gradient or next value of another shape than its parameter or statistic, as shape
+/// inference sees it.
 ///
-/// ONNX Runtime finds out only when it runs that some operators have inputs that do not fit each other; what the rules
-/// make of them is worthless.
+/// ONNX Runtime finds out only when it runs that some operators have inputs that do not fit each other; what
+/// the rules make of them is worthless.
 pub(super) fn check_results(forward: &Forward, types: &Types) -> Result<(), AutodiffError> {
     let grads = forward.params.iter().map(|param| (param, GRAD_SUFFIX));
     let nexts = forward.state.iter().map(|param| (param, NEXT_SUFFIX));

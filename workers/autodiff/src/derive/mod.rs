@@ -23,9 +23,9 @@ use checks::{check_names, check_results};
 
 /// Derives the training graph of a forward model.
 ///
-/// `forward` is a `.onnx` file with float32 weights, operator set 13 or newer. The result has been loaded once, so
-/// that a model that cannot be trained is refused here and not by a worker. Milliseconds for small models; in proportion to
-/// nodes and parameters, but for what the compiler does.
+/// `forward` is a `.onnx` file with float32 weights, operator set 13 or newer. The result has been loaded
+/// once, so that a model that cannot be trained is refused here and not by a worker. Milliseconds for small
+/// models; in proportion to nodes and parameters, but for what the compiler does.
 pub fn derive(
     compiler: &dyn Compiler,
     forward: &[u8],
@@ -154,8 +154,9 @@ fn transform(
     Ok((saving, types))
 }
 
-/// Says the type of every output, as standard ONNX asks for. `types`: what the compiler infers; it cannot tell a value whose
-/// number of axes it does not know from a scalar, so that shapes which follow from the model come first.
+/// Says the type of every output, as standard ONNX asks for. `types`: what the compiler infers; it cannot
+/// tell a value whose number of axes it does not know from a scalar, so that shapes which follow from the
+/// model come first.
 fn declare_outputs(model: &mut ModelProto, forward: &Forward, types: &Types) {
     let held = |params: &[Param], suffix: &str| -> Vec<(String, Vec<Dim>)> {
         let dims = |param: &Param| forward.type_of(&param.name).dims;

@@ -1,7 +1,7 @@
 //! How many rows the tables have from which the numbers of an input choose: embeddings, most often.
 //!
-//! ONNX Runtime fails at an id behind the last row, in the middle of training, and takes a negative one from the end
-//! without a word, where PyTorch's `Embedding` refuses it.
+//! ONNX Runtime fails at an id behind the last row, in the middle of training, and takes a negative one from
+//! the end without a word, where PyTorch's `Embedding` refuses it.
 
 mod positions;
 
@@ -13,9 +13,10 @@ use syncline_onnx::proto::{GraphProto, NodeProto};
 use crate::training_graph::{Io, TrainingGraph};
 use positions::{Constants, Positions};
 
-/// Rows of the table that each number on the last axis of a sample of `input` chooses from as it is, the smallest of
-/// several; one entry where all are alike. `None` for what chooses from no table, or only after something has changed it,
-/// such as a Clip; empty if that is all of them. `graph` is that of `training`, its nodes in the order of their use.
+/// Rows of the table that each number on the last axis of a sample of `input` chooses from as it is, the
+/// smallest of several; one entry where all are alike. `None` for what chooses from no table, or only after
+/// something has changed it, such as a Clip; empty if that is all of them. `graph` is that of `training`, its
+/// nodes in the order of their use.
 pub fn rows_of_tables(graph: &GraphProto, training: &TrainingGraph, input: &Io) -> Vec<Option<usize>> {
     let Some(all) = Positions::of(&input.dims) else { return Vec::new() };
     let mut fewest: Vec<Option<usize>> = vec![None; all.len()];

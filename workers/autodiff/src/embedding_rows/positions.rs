@@ -1,7 +1,7 @@
 //! Where the numbers of an input are, while operators only pick and move them.
 //!
-//! Every number is followed by its place in the input, through the same picks and moves. Axes whose size nobody knows are
-//! given one; what picks along them is not followed.
+//! Every number is followed by its place in the input, through the same picks and moves. Axes whose size
+//! nobody knows are given one; what picks along them is not followed.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,8 @@ impl Positions {
         self.places.iter().map(|&place| place as usize)
     }
 
-    /// What a node makes of them as its first input, one for each output; none if it does something else to them.
+    /// What a node makes of them as its first input, one for each output; none if it does something else to
+    /// them.
     pub(super) fn after(&self, node: &NodeProto, constants: &Constants<'_>) -> Vec<Self> {
         let moved = |axes: Option<Self>| vec![axes.unwrap_or_else(|| self.of_unknown_shape())];
         match node.op_type.as_str() {
@@ -105,8 +106,8 @@ impl Positions {
         self.regrouped(&[all(front)?, all(back)?])
     }
 
-    /// The same numbers in the same order. Axes stay that are in front and at the back on both sides; what is between them is
-    /// of open sizes if an open axis is part of it.
+    /// The same numbers in the same order. Axes stay that are in front and at the back on both sides; what is
+    /// between them is of open sizes if an open axis is part of it.
     fn regrouped(&self, sizes: &[usize]) -> Option<Self> {
         let from = self.axes.as_ref()?;
         let is_same = |(axis, size): &(&Axis, &usize)| axis.size == **size;

@@ -5,8 +5,9 @@ use syncline_onnx::{TensorType, attr_string};
 
 use super::Emitter;
 
-/// Operator set of a finished graph, unless the model's own is newer. Rules need ScatterND with reduction (16) and
-/// Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see [`write_old_mode`].
+/// Operator set of a finished graph, unless the model's own is newer. Rules need ScatterND with reduction
+/// (16) and Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see
+/// [`write_old_mode`].
 const LEAST_OPSET: i64 = 17;
 
 /// Version of the file format that came with [`LEAST_OPSET`].
@@ -49,7 +50,8 @@ fn raise_opset(model: &mut ModelProto) {
     }
 }
 
-/// Lets every RoiAlign say how it read its coordinates before [`HALF_PIXEL_OPSET`], within branches and loops too.
+/// Lets every RoiAlign say how it read its coordinates before [`HALF_PIXEL_OPSET`], within branches and loops
+/// too.
 fn write_old_mode(nodes: &mut [NodeProto]) {
     for node in nodes {
         if node.op_type == "RoiAlign" && node.domain.is_empty() {

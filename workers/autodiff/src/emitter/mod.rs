@@ -1,7 +1,8 @@
 //! Where rules write a training graph: a [`Graph`] in the words of rules.
 //!
-//! Rules know values by their names, as nodes and types do. Equal nodes are one and constants are shared; what no output
-//! needs is left out when the graph is finished. So a rule may ask for whatever reads best in its file.
+//! Rules know values by their names, as nodes and types do. Equal nodes are one and constants are shared;
+//! what no output needs is left out when the graph is finished. So a rule may ask for whatever reads best in
+//! its file.
 
 mod finish;
 
@@ -35,16 +36,16 @@ impl Emitter {
         Self { given: forward.node.len(), graph, published: HashSet::new() }
     }
 
-    /// Starts a graph with the inputs and constants of another, and returns its nodes, which are to come one by one, as they
-    /// are or written otherwise.
+    /// Starts a graph with the inputs and constants of another, and returns its nodes, which are to come one
+    /// by one, as they are or written otherwise.
     pub(crate) fn rewriting(graph: GraphProto) -> (Self, Vec<NodeProto>) {
         let mut graph = Graph::from(graph);
         let nodes = graph.take_nodes();
         (Self { graph, given: 0, published: HashSet::new() }, nodes)
     }
 
-    /// The graph with some nodes written out: `written_out` writes everything but the last node of one, which it returns, or `None`
-    /// for a node that stays.
+    /// The graph with some nodes written out: `written_out` writes everything but the last node of one, which
+    /// it returns, or `None` for a node that stays.
     pub(crate) fn write_out(
         graph: GraphProto,
         written_out: impl Fn(&mut Self, &NodeProto) -> Option<NodeProto>,
@@ -62,7 +63,8 @@ impl Emitter {
         self.graph.into()
     }
 
-    /// Takes over a node as it is, behind those that are here. Its outputs are those of a node of the graph that is rewritten.
+    /// Takes over a node as it is, behind those that are here. Its outputs are those of a node of the graph
+    /// that is rewritten.
     pub(crate) fn push_node(&mut self, node: NodeProto) {
         self.graph.push(node);
     }
@@ -103,7 +105,8 @@ impl Emitter {
         self.constant(TensorProto::from_i64("", &[], &[value]))
     }
 
-    /// A constant number of a float type, without axes. Half types are made by a cast, which is folded when loaded.
+    /// A constant number of a float type, without axes. Half types are made by a cast, which is folded when
+    /// loaded.
     pub(crate) fn float(&mut self, element: ElementType, value: f64) -> String {
         match element {
             ElementType::F64 => self.constant(TensorProto::from_f64("", &[], &[value])),
@@ -130,10 +133,11 @@ impl Emitter {
         self.graph.push_constant(tensor);
     }
 
-    /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that output.
+    /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that
+    /// output.
     ///
-    /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished
-    /// graph needs is taken away again, so that a graph without gradients does not pay for it.
+    /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a
+    /// finished graph needs is taken away again, so that a graph without gradients does not pay for it.
     pub(crate) fn optional_output(&mut self, value: &str, index: usize) -> String {
         let producer = self.graph.value(value).and_then(|value| self.graph.producer(value));
         let output = match producer {
@@ -173,7 +177,8 @@ impl Emitter {
         self.known(value)?.to_i64()
     }
 
-    /// The number of a constant with one element, of type float32 or int; `None` if the value is something else.
+    /// The number of a constant with one element, of type float32 or int; `None` if the value is something
+    /// else.
     pub(crate) fn known_float(&self, value: &str) -> Option<f64> {
         let tensor = self.known(value)?;
         let numbers: Vec<f64> = match tensor.to_i64() {
@@ -185,8 +190,8 @@ impl Emitter {
 
     /// Gives a value the name it has as an output of the finished graph.
     ///
-    /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that is an
-    /// output already) is passed through an `Identity`.
+    /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that
+    /// is an output already) is passed through an `Identity`.
     pub(crate) fn publish(&mut self, value: &str, name: &str) {
         let value = self.graph.intern(value);
         let own = self.graph.producer(value).is_some_and(|node| node.index() >= self.given);

@@ -1,7 +1,7 @@
 //! Refuses models that ask for absurd memory before anything of them is computed.
 //!
-//! Folding constants runs nodes, and a node of a few bytes can make gigabytes of equal numbers. Afterwards the rules
-//! compute with the sizes and attributes that are left here, without fear of overflow.
+//! Folding constants runs nodes, and a node of a few bytes can make gigabytes of equal numbers. Afterwards
+//! the rules compute with the sizes and attributes that are left here, without fear of overflow.
 
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, TensorType, Types};
@@ -55,7 +55,8 @@ fn check_elements(op: &str, node: &str, elements: u64, limit: u64) -> Result<(),
     Ok(())
 }
 
-/// The product of the sizes that are known; an axis of no elements counts as one, so that any part of it is bounded.
+/// The product of the sizes that are known; an axis of no elements counts as one, so that any part of it is
+/// bounded.
 fn elements(dims: &[Dim]) -> u64 {
     let sizes = dims.iter().filter_map(Dim::fixed).map(|size| (size as u64).max(1));
     sizes.fold(1, u64::saturating_mul)

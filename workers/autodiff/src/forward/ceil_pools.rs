@@ -1,8 +1,9 @@
 //! Pools that round their size up, where the last window would begin in the padding.
 //!
-//! No kernel makes such a window: it would see nothing of the image. Shape inference of operator sets before 22 counts it all
-//! the same (seen in ONNX Runtime 1.31.1), so that every shape behind the pool is one too large, and with it what rules
-//! write. Such a pool is written as one that rounds down, with as much padding behind the image as its last window needs.
+//! No kernel makes such a window: it would see nothing of the image. Shape inference of operator sets before
+//! 22 counts it all the same (seen in ONNX Runtime 1.31.1), so that every shape behind the pool is one too
+//! large, and with it what rules write. Such a pool is written as one that rounds down, with as much padding
+//! behind the image as its last window needs.
 
 use std::collections::HashSet;
 
@@ -40,7 +41,8 @@ pub(super) fn round_down(graph: &mut GraphProto, types: &Types, opset: i64) -> b
     !behind.is_empty()
 }
 
-/// The padding with which the pool makes the same windows rounding down; `None` if it needs no other form, or has none.
+/// The padding with which the pool makes the same windows rounding down; `None` if it needs no other form, or
+/// has none.
 fn pads(node: &NodeProto, types: &Types) -> Option<Vec<i64>> {
     let image = types.get(node.input.first()?)?;
     let sizes: Option<Vec<i64>> = image.dims.iter().skip(2).map(fixed).collect();
@@ -76,7 +78,8 @@ fn pads(node: &NodeProto, types: &Types) -> Option<Vec<i64>> {
             dropped = true;
         }
         let needed = (last * strides[at] + reach - begin - sizes[at]).max(0);
-        // What lies behind the stated padding does not count, and would then; ONNX Runtime takes no more than a kernel.
+        // What lies behind the stated padding does not count, and would then; ONNX Runtime takes no more than
+        // a kernel.
         if counts_padding && needed > end || needed >= kernel[at] {
             return None;
         }

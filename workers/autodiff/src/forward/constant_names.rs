@@ -1,6 +1,8 @@
-//! What the name of a constant says about it: the names that PyTorch and widespread code give to parameters and buffers.
+//! What the name of a constant says about it: the names that PyTorch and widespread code give to parameters
+//! and buffers.
 
-/// Whether modules of PyTorch and widespread code call a parameter so. `is_there` knows the other names of the model.
+/// Whether modules of PyTorch and widespread code call a parameter so. `is_there` knows the other names of
+/// the model.
 pub(super) fn is_parameter(name: &str, is_there: impl Fn(&str) -> bool) -> bool {
     const WHOLE: [&str; 22] = [
         "weight",

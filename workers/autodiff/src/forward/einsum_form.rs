@@ -1,9 +1,10 @@
 //! Einsums in the form that ONNX Runtime computes of empty tensors, and of which it infers the right shape.
 //!
-//! Operands have their axes in the order in which the equation names them first, see [`axes_in_order`]. And where one has size 1 along a
-//! letter and another has more, it has no such axis: the size of the result is inferred of whoever names a letter first. An operand that
-//! is left without axes is multiplied into another one, as not every runtime reads an empty term. An ellipsis of which two unknown sizes
-//! may differ stays one: which of them is 1 shows only when it runs.
+//! Operands have their axes in the order in which the equation names them first, see [`axes_in_order`]. And
+//! where one has size 1 along a letter and another has more, it has no such axis: the size of the result is
+//! inferred of whoever names a letter first. An operand that is left without axes is multiplied into another
+//! one, as not every runtime reads an empty term. An ellipsis of which two unknown sizes may differ stays
+//! one: which of them is 1 shows only when it runs.
 
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, Types, attr_string};
@@ -57,7 +58,8 @@ struct OperandForm {
 }
 
 impl EinsumForm {
-    /// `None` if the node is right as it is, or cannot be written so. What ONNX Runtime will refuse is left to it.
+    /// `None` if the node is right as it is, or cannot be written so. What ONNX Runtime will refuse is left
+    /// to it.
     fn of(node: &NodeProto, types: &Types) -> Option<Self> {
         if node.op_type != "Einsum" || !node.domain.is_empty() {
             return None;

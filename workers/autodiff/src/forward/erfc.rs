@@ -1,7 +1,7 @@
 //! The complementary error function, which ONNX does not have, as 1 - Erf.
 //!
-//! TensorFlow has an operator `Erfc`, of which it makes the exact GELU, and tf2onnx leaves what it does not know as it is: no runtime
-//! loads such a file.
+//! TensorFlow has an operator `Erfc`, of which it makes the exact GELU, and tf2onnx leaves what it does not
+//! know as it is: no runtime loads such a file.
 
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, NodeProto};

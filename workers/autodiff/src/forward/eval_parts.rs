@@ -1,8 +1,10 @@
-//! The part of a model that trains as it evaluates, while the rest trains: PyTorch's `model.train(); model.body.eval()`.
+//! The part of a model that trains as it evaluates, while the rest trains: PyTorch's `model.train();
+//! model.body.eval()`.
 //!
-//! Patterns mean a BatchNormalization by the names of its tensors, as `freeze` does, and a Dropout, which has none, by the
-//! module that it is in ([`module_paths`]). Norms are meant by their modules as well: one without parameters of its own may read
-//! the constants of another. Node names of whoever wrote the file will do for both.
+//! Patterns mean a BatchNormalization by the names of its tensors, as `freeze` does, and a Dropout, which has
+//! none, by the module that it is in ([`module_paths`]). Norms are meant by their modules as well: one
+//! without parameters of its own may read the constants of another. Node names of whoever wrote the file will
+//! do for both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -95,7 +97,8 @@ fn layers(graph: &GraphProto) -> Vec<Layer<'_>> {
             },
         })
         .collect();
-    // Where an exporter has made one of the constants of two norms, they are those of the norm that they are named after.
+    // Where an exporter has made one of the constants of two norms, they are those of the norm that they are
+    // named after.
     let norms = layers.iter().filter(|layer| !layer.tensors.is_empty());
     let paths: HashSet<String> = norms.flat_map(|layer| layer.paths.clone()).collect();
     for layer in layers.iter_mut().filter(|layer| !layer.paths.is_empty()) {
@@ -171,7 +174,8 @@ mod tests {
     use syncline_onnx::proto::TensorProto;
     use syncline_onnx::{ElementType, GraphBuilder};
 
-    /// A norm and a Dropout each in `body` and `head`, a Dropout of the model itself, and one of a module that is not known.
+    /// A norm and a Dropout each in `body` and `head`, a Dropout of the model itself, and one of a module
+    /// that is not known.
     fn model() -> GraphProto {
         let mut graph = GraphBuilder::new("parts");
         let mut value = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

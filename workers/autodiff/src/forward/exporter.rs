@@ -1,9 +1,10 @@
 //! The form in which PyTorch has exported a model, as far as its file tells.
 //!
-//! A model that is exported as it evaluates has lost its Dropout, and its BatchNormalization may be folded into the
-//! convolutions in front of it. What says so: a BatchNormalization in its form for evaluation; running statistics in the
-//! signature of the program that are no constants of the graph any more; the names that the older exporter gives to
-//! folded weights; lines of source code in the metadata that name a Dropout, where the graph has none.
+//! A model that is exported as it evaluates has lost its Dropout, and its BatchNormalization may be folded
+//! into the convolutions in front of it. What says so: a BatchNormalization in its form for evaluation;
+//! running statistics in the signature of the program that are no constants of the graph any more; the names
+//! that the older exporter gives to folded weights; lines of source code in the metadata that name a Dropout,
+//! where the graph has none.
 
 use std::collections::HashSet;
 
@@ -97,8 +98,8 @@ fn names_dropout(entry: &StringStringEntryProto) -> bool {
     entry.key == SOURCE && entry.value.to_lowercase().contains("dropout")
 }
 
-/// Modules whose running variance was an input of the program and is no constant of the graph, and that do not normalize
-/// any more.
+/// Modules whose running variance was an input of the program and is no constant of the graph, and that do
+/// not normalize any more.
 fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let signature = graph.metadata_props.iter().find(|entry| entry.key == SIGNATURE);

@@ -4,9 +4,9 @@
 //!
 //! * [`TRAINABLE`] in the model's metadata, as `docs/models.md` shows it: the names that train, one a line.
 //! * [`NORMALIZED_BY`] there: the constants with which an export of ours normalizes the inputs.
-//! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer or lifted
-//!   constant; in the metadata of the value, and in the signature of the graph, which outlives its optimizer. What that
-//!   folded says what it was folded from. `requires_grad` is in neither.
+//! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer
+//!   or lifted constant; in the metadata of the value, and in the signature of the graph, which outlives its
+//!   optimizer. What that folded says what it was folded from. `requires_grad` is in neither.
 //!
 //! PyTorch's older exporter notes nothing; see [`is_silent`](ExporterMetadata::is_silent).
 
@@ -21,8 +21,8 @@ use crate::param_list::names_of;
 /// Key of the model's metadata that holds the names of the parameters to train, one a line.
 pub const TRAINABLE: &str = "syncline.trainable";
 
-/// Key of the model's metadata that holds the names of the constants with which it normalizes its inputs, one a line. They come from the
-/// data and are no parameters.
+/// Key of the model's metadata that holds the names of the constants with which it normalizes its inputs, one
+/// a line. They come from the data and are no parameters.
 pub const NORMALIZED_BY: &str = "syncline.normalized_by";
 
 const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";

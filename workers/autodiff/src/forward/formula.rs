@@ -1,7 +1,7 @@
 //! Numbers that a formula has written, and no training: positions as sines, rotary frequencies, masks.
 //!
-//! Fresh parameters are random or constant, trained ones are neither regular nor exact. One pass over the numbers for
-//! each of the tests.
+//! Fresh parameters are random or constant, trained ones are neither regular nor exact. One pass over the
+//! numbers for each of the tests.
 
 use syncline_onnx::proto::TensorProto;
 
@@ -56,8 +56,8 @@ fn is_zeros_and_ones(numbers: &[f32]) -> bool {
     zeros > 0 && ones > 1 && zeros + ones == numbers.len()
 }
 
-/// x(p - 1) + x(p + 1) = 2 cos(w) x(p) holds of every sine and cosine of frequency w, of constants and ramps as well;
-/// so some column has to turn.
+/// x(p - 1) + x(p + 1) = 2 cos(w) x(p) holds of every sine and cosine of frequency w, of constants and ramps
+/// as well; so some column has to turn.
 fn is_sines(numbers: &[f32], shape: &[usize]) -> bool {
     let within = numbers.iter().all(|number| number.abs() <= 1.0 + TOLERANCE);
     within && (0..shape.len()).any(|axis| is_sines_along(numbers, shape, axis))

@@ -1,9 +1,10 @@
 //! GroupNormalization in parts of known shape.
 //!
-//! ONNX Runtime has no kernel for the operator: it writes out the operator's definition, whose last `Reshape` it can give
-//! no shape, and every convolution behind it would be of unknown size. Here it is written as a reshape to
-//! `[batch, groups, rest]`, an InstanceNormalization, and a reshape back to sizes that are known. Those are found by
-//! passing over the operators: they do not change shapes. Costs a session load if the model has any.
+//! ONNX Runtime has no kernel for the operator: it writes out the operator's definition, whose last `Reshape`
+//! it can give no shape, and every convolution behind it would be of unknown size. Here it is written as a
+//! reshape to `[batch, groups, rest]`, an InstanceNormalization, and a reshape back to sizes that are known.
+//! Those are found by passing over the operators: they do not change shapes. Costs a session load if the
+//! model has any.
 
 use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
 use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, attr_float, infer_types};

@@ -7,8 +7,8 @@ use syncline_onnx::proto::{GraphProto, ModelProto};
 
 use super::training_form::evaluation_form;
 
-/// The model with every BatchNormalization on the statistics that it remembers, and with no Dropout, however it was
-/// exported. Graphs inside of nodes and functions are changed as well.
+/// The model with every BatchNormalization on the statistics that it remembers, and with no Dropout, however
+/// it was exported. Graphs inside of nodes and functions are changed as well.
 pub fn inference_form(mut model: ModelProto) -> ModelProto {
     model.graph = model.graph.map(form);
     for function in &mut model.functions {
@@ -43,8 +43,8 @@ fn read_of(graph: &GraphProto) -> HashSet<String> {
     read
 }
 
-/// Removes what made values that were read before and are not now, such as the rate of a Dropout that is gone: ONNX Runtime warns
-/// of constants that nobody reads.
+/// Removes what made values that were read before and are not now, such as the rate of a Dropout that is
+/// gone: ONNX Runtime warns of constants that nobody reads.
 fn remove_idle(graph: &mut GraphProto, were_read: &HashSet<String>) {
     loop {
         let read = read_of(graph);

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 
-/// Integer constants by name: single numbers and lists. A table of several axes is no list, whatever its numbers.
+/// Integer constants by name: single numbers and lists. A table of several axes is no list, whatever its
+/// numbers.
 pub(crate) struct IntConstants(HashMap<String, Vec<i64>>);
 
 impl IntConstants {

@@ -148,7 +148,8 @@ fn nothing_to_train(graph: &GraphProto, frozen: usize, untrained: &[Untrained]) 
     }
 }
 
-/// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs' names.
+/// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs'
+/// names.
 fn name_batch(graph: &mut GraphProto, params: usize) -> Vec<String> {
     let count = graph.input.len() - params;
     for input in &mut graph.input[..count] {

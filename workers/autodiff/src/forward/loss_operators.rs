@@ -1,8 +1,8 @@
 //! ONNX's own loss operators in plain ones, for models that compute their loss themselves.
 //!
-//! With log p along axis 1, label t and weights w, NegativeLogLikelihoodLoss has -w_t log p_t of each label, or 0 where the label is
-//! ignored; its mean is the sum of these over the sum of the weights. SoftmaxCrossEntropyLoss is that of LogSoftmax. Source: the
-//! definitions of both in ONNX's operator set 13.
+//! With log p along axis 1, label t and weights w, NegativeLogLikelihoodLoss has -w_t log p_t of each label,
+//! or 0 where the label is ignored; its mean is the sum of these over the sum of the weights.
+//! SoftmaxCrossEntropyLoss is that of LogSoftmax. Source: the definitions of both in ONNX's operator set 13.
 
 use syncline_onnx::ElementType;
 use syncline_onnx::attr_int;

@@ -1,7 +1,8 @@
 //! Products with a vector on the right, as products with a matrix of one column.
 //!
-//! ONNX Runtime takes a `Transpose` into the `MatMul` that reads it, and computes something else if the right operand is
-//! a vector (seen in 1.31.1: `A^T v` comes out wrong and of the right shape; `v A^T` is right). With a matrix it is right.
+//! ONNX Runtime takes a `Transpose` into the `MatMul` that reads it, and computes something else if the right
+//! operand is a vector (seen in 1.31.1: `A^T v` comes out wrong and of the right shape; `v A^T` is right).
+//! With a matrix it is right.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,8 @@ use crate::emitter::Emitter;
 /// Oldest operator set whose Unsqueeze takes the axes as an input.
 const LEAST_OPSET: i64 = 13;
 
-/// Writes every `MatMul` whose right operand has one axis, as `rank` says, with a column; returns whether there is any.
+/// Writes every `MatMul` whose right operand has one axis, as `rank` says, with a column; returns whether
+/// there is any.
 pub(super) fn write_columns(graph: &mut GraphProto, rank: impl Fn(&str) -> Option<usize>) -> bool {
     let reads_vector = |node: &NodeProto| {
         let right = node.input.get(1).filter(|_| node.op_type == "MatMul" && node.domain.is_empty());

@@ -1,13 +1,14 @@
 //! Which module of PyTorch a node was written for.
 //!
-//! The exporter of today (`dynamo=True`) notes the modules around each node; the older one makes the name of a node of them.
+//! The exporter of today (`dynamo=True`) notes the modules around each node; the older one makes the name of
+//! a node of them.
 
 use syncline_onnx::proto::NodeProto;
 
 use super::torch_names::module_of;
 
-/// The paths that the module of a node may have, best first, such as `body.2`; the path of the model itself is empty. None
-/// where the file does not say.
+/// The paths that the module of a node may have, best first, such as `body.2`; the path of the model itself
+/// is empty. None where the file does not say.
 ///
 /// Two where the last call of a module, `/drop_1/Dropout`, cannot be told from a module called `drop_1`.
 pub(super) fn module_paths(node: &NodeProto) -> Vec<String> {
@@ -20,12 +21,14 @@ pub(super) fn module_paths(node: &NodeProto) -> Vec<String> {
     if as_written == of_first_call { vec![as_written] } else { vec![as_written, of_first_call] }
 }
 
-/// The module in the name of a node of the older exporter, whichever call of it: `/enc/enc.0_1/Conv` belongs to `enc.0`.
+/// The module in the name of a node of the older exporter, whichever call of it: `/enc/enc.0_1/Conv` belongs
+/// to `enc.0`.
 pub(super) fn first_call_path(node: &str) -> String {
     path(node.trim_start_matches('/'), first_call)
 }
 
-/// The module in the name of a node of the older exporter, without its first slash; its parts as `called` makes them.
+/// The module in the name of a node of the older exporter, without its first slash; its parts as `called`
+/// makes them.
 fn path<'n>(name: &'n str, called: impl Fn(&'n str) -> &'n str) -> String {
     let mut path: Vec<&str> = Vec::new();
     let mut parts: Vec<&str> = name.split('/').collect();

@@ -1,8 +1,9 @@
 //! Loops on the way from a weight to the loss, found in the file as it is.
 //!
-//! What no gradient flows through is refused in any case. Here it is refused before ONNX Runtime loads the model, as far
-//! as that is certain without the types that only the library knows: 1.31.1 ends the process at some of them (the Loop that
-//! PyTorch's exporter writes for an EmbeddingBag). An `If` may still be folded away, and is left to the backward pass.
+//! What no gradient flows through is refused in any case. Here it is refused before ONNX Runtime loads the
+//! model, as far as that is certain without the types that only the library knows: 1.31.1 ends the process at
+//! some of them (the Loop that PyTorch's exporter writes for an EmbeddingBag). An `If` may still be folded
+//! away, and is left to the backward pass.
 
 use std::collections::HashSet;
 

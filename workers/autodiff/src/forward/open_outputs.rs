@@ -1,7 +1,8 @@
 //! Outputs that a file declares for the batch of the export, although its inputs take any.
 //!
-//! PyTorch's older exporter writes the sizes of its one run where it cannot follow them, such as behind a `Reshape` to sizes
-//! that are computed. What ONNX Runtime infers stands; where it infers nothing, an output has a row for each sample.
+//! PyTorch's older exporter writes the sizes of its one run where it cannot follow them, such as behind a
+//! `Reshape` to sizes that are computed. What ONNX Runtime infers stands; where it infers nothing, an output
+//! has a row for each sample.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,8 @@ use super::open_sizes::axes;
 use super::training_form::NEXT_SUFFIX;
 use crate::GRAD_SUFFIX;
 
-/// Opens the first axis of outputs, and of inner values that have the size of one, if that of every data input is open.
+/// Opens the first axis of outputs, and of inner values that have the size of one, if that of every data
+/// input is open.
 pub(super) fn open_outputs(graph: &mut GraphProto) {
     let Some(batch) = open_batch(graph) else { return };
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();

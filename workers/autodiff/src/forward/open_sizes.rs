@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, TypeProto, ValueInfoProto};
 
-/// Gives the open axes of these inputs, by name, the sizes of a sample. An axis that has the name of one of them anywhere in the
-/// graph is as long.
+/// Gives the open axes of these inputs, by name, the sizes of a sample. An axis that has the name of one of
+/// them anywhere in the graph is as long.
 pub fn close_sizes(graph: &mut GraphProto, sample_shapes: &BTreeMap<String, Vec<usize>>) {
     let mut named = BTreeMap::new();
     for input in &mut graph.input {

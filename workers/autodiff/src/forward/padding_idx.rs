@@ -1,9 +1,10 @@
 //! The row of an embedding that PyTorch leaves alone (`nn.Embedding(padding_idx=..)`).
 //!
-//! ONNX has no word for it; the metadata of PyTorch's exporter (`dynamo=True`) has one, as the third argument of
-//! `aten.embedding.default](args = (%p_emb_weight, %ids, 0)`. A fresh such row is zeros and stays so: where the index is
-//! the padding's, the training graph reads zeros that do not depend on the table, so that no gradient comes back. A row of
-//! other numbers, or a table that others read as well (a tied head), trains as a whole, which is said.
+//! ONNX has no word for it; the metadata of PyTorch's exporter (`dynamo=True`) has one, as the third argument
+//! of `aten.embedding.default](args = (%p_emb_weight, %ids, 0)`. A fresh such row is zeros and stays so:
+//! where the index is the padding's, the training graph reads zeros that do not depend on the table, so that
+//! no gradient comes back. A row of other numbers, or a table that others read as well (a tied head), trains
+//! as a whole, which is said.
 
 use std::collections::{HashMap, HashSet};
 

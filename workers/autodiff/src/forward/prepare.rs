@@ -27,8 +27,8 @@ use crate::training_graph::Param;
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
 const LEAST_OPSET: i64 = 13;
 
-/// Most times that a graph is looked at again because more of its shapes became known; one for each normalization that
-/// stands behind another, in the worst of cases.
+/// Most times that a graph is looked at again because more of its shapes became known; one for each
+/// normalization that stands behind another, in the worst of cases.
 const MOST_ROUNDS: usize = 100;
 
 /// A forward model whose parameters are inputs and whose values all have types.
@@ -92,7 +92,8 @@ impl Forward {
         }
     }
 
-    /// Applies what some nodes do, one behind the other, to a value of the type that the first of them reads; returns the last result.
+    /// Applies what some nodes do, one behind the other, to a value of the type that the first of them reads;
+    /// returns the last result.
     pub(crate) fn apply(&mut self, nodes: &[NodeProto], mut value: String) -> String {
         let mut graph = Graph::from(std::mem::take(&mut self.graph));
         for node in nodes {
@@ -114,7 +115,8 @@ impl Forward {
     }
 }
 
-/// Simplifies the model if asked, and rewrites it until no more of its shapes become known; returns the types of its values.
+/// Simplifies the model if asked, and rewrites it until no more of its shapes become known; returns the types
+/// of its values.
 fn resolve_types(
     compiler: &dyn Compiler,
     model: &mut ModelProto,

@@ -1,8 +1,9 @@
 //! Dropout that exporters write as random numbers: of channels, of rows, of whole branches.
 //!
-//! `nn.Dropout2d`, `StochasticDepth` and `DropPath` have no operator of their own. In a file they are a mask that is true with the
-//! probability p, `uniform < p`, as a number, most often divided by p, times what is dropped. [`keep_all`] makes such a mask
-//! true everywhere, and the division one by 1: that is what these modules do where they evaluate.
+//! `nn.Dropout2d`, `StochasticDepth` and `DropPath` have no operator of their own. In a file they are a mask
+//! that is true with the probability p, `uniform < p`, as a number, most often divided by p, times what is
+//! dropped. [`keep_all`] makes such a mask true everywhere, and the division one by 1: that is what these
+//! modules do where they evaluate.
 
 use std::collections::{HashMap, HashSet};
 
@@ -176,8 +177,8 @@ impl<'g> Readers<'g> {
         Some(Mask { drawn, compared: compared.node, scaled, idle })
     }
 
-    /// Whether a node multiplies something with a mask that is scaled nowhere. One that is scaled before or behind would
-    /// keep its factor; and a mask that is seldom true is no Dropout, but noise.
+    /// Whether a node multiplies something with a mask that is scaled nowhere. One that is scaled before or
+    /// behind would keep its factor; and a mask that is seldom true is no Dropout, but noise.
     fn drops(&self, mask: Operand, kept: f32) -> bool {
         let node = &self.graph.node[mask.node];
         if node.op_type != "Mul" || kept < LEAST_KEPT {

@@ -1,7 +1,8 @@
 //! Reductions over axes that are counted from the front.
 //!
-//! ONNX Runtime reduces a tensor without elements, as of a selection of nothing, over no axis at all where they are counted from the
-//! end (seen in 1.31.1; 1.32 is right): the result has another shape than inferred, and what reads it fails.
+//! ONNX Runtime reduces a tensor without elements, as of a selection of nothing, over no axis at all where
+//! they are counted from the end (seen in 1.31.1; 1.32 is right): the result has another shape than inferred,
+//! and what reads it fails.
 
 use syncline_onnx::Types;
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto};

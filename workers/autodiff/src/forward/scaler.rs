@@ -1,8 +1,8 @@
 //! scikit-learn's StandardScaler in plain operators.
 //!
-//! It is exported as `ai.onnx.ml.Scaler`, y = (x - offset) * scale, of which ONNX Runtime does not infer a shape, so that
-//! nothing behind it would have one. Offset and scale are attributes, one number for all features or one for each. They
-//! stay constants: preprocessing is no parameter.
+//! It is exported as `ai.onnx.ml.Scaler`, y = (x - offset) * scale, of which ONNX Runtime does not infer a
+//! shape, so that nothing behind it would have one. Offset and scale are attributes, one number for all
+//! features or one for each. They stay constants: preprocessing is no parameter.
 
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};

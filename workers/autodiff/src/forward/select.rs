@@ -3,14 +3,15 @@
 //! A list of names decides alone: that of the options, or the one in the model's own metadata, see
 //! [`TRAINABLE`](super::exporter_metadata::TRAINABLE). Without one a float32 constant is trained, unless
 //!
-//! * it holds the infinities of an attention mask, or every node that reads it does so where no gradient flows (the
-//!   scales of a `Resize`, the running statistics of a `BatchNormalization`; the bounds of a `Clip`, unless PyTorch's
-//!   exporter noted that one is a parameter);
+//! * it holds the infinities of an attention mask, or every node that reads it does so where no gradient
+//!   flows (the scales of a `Resize`, the running statistics of a `BatchNormalization`; the bounds of a
+//!   `Clip`, unless PyTorch's exporter noted that one is a parameter);
 //! * the model normalizes its inputs by it, as an export of ours noted;
 //! * PyTorch's exporter noted that it is a buffer, or not one of the model's tensors at all;
-//! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's older exporter,
-//!   neither the name of a parameter nor, where nothing has one, the place of a bias. That is a guess, and
-//!   [`Selected::doubtful`]: what was trained by mistake is lost, what was left alone by mistake is said.
+//! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's
+//!   older exporter, neither the name of a parameter nor, where nothing has one, the place of a bias. That is
+//!   a guess, and [`Selected::doubtful`]: what was trained by mistake is lost, what was left alone by mistake
+//!   is said.
 //!
 //! A weight that the loss does not depend on is trained as well: its gradient is zero.
 
@@ -243,7 +244,8 @@ impl File<'_> {
 struct Uses {
     smooth: usize,
     constant: usize,
-    /// Those of the second kind that are bounds of a `Clip`: they have a gradient, but are hardly ever trained.
+    /// Those of the second kind that are bounds of a `Clip`: they have a gradient, but are hardly ever
+    /// trained.
     bound: usize,
     /// Those of the first kind that are products, norms or tables.
     weight: usize,

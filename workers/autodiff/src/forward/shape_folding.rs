@@ -1,12 +1,13 @@
 //! Sizes that exporters compute while the model runs, as constants.
 //!
-//! `Reshape(y, Shape(x))` and `Resize` to `Concat(Shape(x)[0:2], [8, 8])` leave ONNX Runtime without the sizes of the
-//! result, though all but the batch are numbers. Here integer lists are followed through the operators that take shapes
-//! apart and put them together; an entry is a number or the size of an open axis. Where a list tells enough, a reshape
-//! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), a resize to sizes
-//! becomes one by scales where these are exact, and a slice at half of the channels gets constant ends. An open size that
-//! moved to another axis is written beside the result of its reshape: ONNX Runtime would take it for a size of its own, and
-//! gradients would look for repeated axes while the model runs.
+//! `Reshape(y, Shape(x))` and `Resize` to `Concat(Shape(x)[0:2], [8, 8])` leave ONNX Runtime without the
+//! sizes of the result, though all but the batch are numbers. Here integer lists are followed through the
+//! operators that take shapes apart and put them together; an entry is a number or the size of an open axis.
+//! Where a list tells enough, a reshape gets a constant target (0 for an axis that stays, -1 for one that
+//! follows from the others), a resize to sizes becomes one by scales where these are exact, and a slice at
+//! half of the channels gets constant ends. An open size that moved to another axis is written beside the
+//! result of its reshape: ONNX Runtime would take it for a size of its own, and gradients would look for
+//! repeated axes while the model runs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,8 +24,8 @@ enum Entry {
     Open(Dim),
 }
 
-/// Writes constants where it can; returns whether anything has changed. Values behind them may have known sizes then,
-/// so that a second time finds more.
+/// Writes constants where it can; returns whether anything has changed. Values behind them may have known
+/// sizes then, so that a second time finds more.
 pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
     let constants = IntConstants::of(graph);
     let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
@@ -197,8 +198,8 @@ fn target(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProt
     (left <= 1).then(|| TensorProto::from_i64("", &[entries.len()], &entries))
 }
 
-/// What a reshape to these sizes makes, with the names of its open axes; `None` where nothing more than its target says
-/// is known.
+/// What a reshape to these sizes makes, with the names of its open axes; `None` where nothing more than its
+/// target says is known.
 fn result(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<ValueInfoProto> {
     let (from, output) = (types.get(node.input.first()?)?, node.output.first()?);
     let dim = |entry: &Entry| match entry {
@@ -224,8 +225,8 @@ fn scales(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProt
     let scale = |(from, to): (&Dim, &Entry)| match (from.fixed(), to) {
         (Some(from), Entry::Known(to)) if from > 0 && *to > 0 => {
             let scale = *to as f32 / from as f32;
-            // ONNX Runtime rounds the product down, in single precision where it runs and in double where it infers shapes: a
-            // scale whose product falls short would lose an element.
+            // ONNX Runtime rounds the product down, in single precision where it runs and in double where it
+            // infers shapes: a scale whose product falls short would lose an element.
             let runs = (scale * from as f32).floor() == *to as f32;
             (runs && (f64::from(scale) * from as f64).floor() == *to as f64).then_some(scale)
         }

@@ -1,10 +1,11 @@
 //! Constants that an exporter has made one of several tensors, and taking them apart.
 //!
 //! Equal numbers are no reason to train as one. What PyTorch's metadata gives two names was two tensors
-//! ([`TorchNames`]); and the scale or bias of a BatchNormalization is no running statistic of one, whoever wrote the file.
-//! Constants that repeat one number (fresh scales and biases) are made apart, each under the name that PyTorch gives it.
-//! Random numbers that are equal may be meant so: layers that were copied from one, or tied in an older PyTorch than the
-//! one whose metadata this is. They stay one, and [`Shared`] is for a warning.
+//! ([`TorchNames`]); and the scale or bias of a BatchNormalization is no running statistic of one, whoever
+//! wrote the file. Constants that repeat one number (fresh scales and biases) are made apart, each under the
+//! name that PyTorch gives it. Random numbers that are equal may be meant so: layers that were copied from
+//! one, or tied in an older PyTorch than the one whose metadata this is. They stay one, and [`Shared`] is for
+//! a warning.
 
 use std::collections::{HashMap, HashSet};
 
@@ -71,8 +72,8 @@ pub(crate) fn shared(graph: &GraphProto) -> Vec<Shared> {
     of_metadata.chain(same_in_script(graph)).collect()
 }
 
-/// The constants that stand for several tensors, judged by the nodes that read them: the index of each, the tensors, and
-/// which of them keeps the constant's name.
+/// The constants that stand for several tensors, judged by the nodes that read them: the index of each, the
+/// tensors, and which of them keeps the constant's name.
 fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     let torch_names = TorchNames::of(graph);
     let mut slots: HashMap<&str, Vec<InputSlot>> = HashMap::new();
@@ -93,7 +94,8 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     found.collect()
 }
 
-/// The tensors that nodes read the constant for. A node that does not say reads the one of the constant's name.
+/// The tensors that nodes read the constant for. A node that does not say reads the one of the constant's
+/// name.
 fn tensors(graph: &GraphProto, torch_names: &TorchNames, constant: &str, slots: &[InputSlot]) -> Vec<Tensor> {
     let role = |(node, position): InputSlot| norm_role(&graph.node[node], position);
     let roles: HashSet<&str> = slots.iter().filter_map(|slot| role(*slot)).collect();

@@ -1,8 +1,9 @@
 //! What exporters write in a roundabout way, in plain operators.
 //!
-//! PyTorch's exporter turns `split` into SplitToSequence and one SequenceAt for each part. A gradient rule sees one
-//! node at a time, so that such a sequence becomes one `Split`, where the lengths and all positions are constants.
-//! Sequences that are used in another way stay, and are refused where a gradient has to flow through them.
+//! PyTorch's exporter turns `split` into SplitToSequence and one SequenceAt for each part. A gradient rule
+//! sees one node at a time, so that such a sequence becomes one `Split`, where the lengths and all positions
+//! are constants. Sequences that are used in another way stay, and are refused where a gradient has to flow
+//! through them.
 
 use std::collections::HashMap;
 

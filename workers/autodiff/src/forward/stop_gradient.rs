@@ -1,9 +1,9 @@
 //! Values through which no gradient flows: `x.detach()` of PyTorch.
 //!
-//! ONNX has no operator for it. PyTorch's exporter (`dynamo=True`) writes an `Identity`, and `aten.detach` into its metadata. Its
-//! node gets a name here by which the backward pass and checks of gradients know it. ONNX Runtime, when it simplifies a model,
-//! takes an `Identity` away, or moves its neighbors past it; so meanwhile the value is the only element of a sequence, into
-//! which none of its rewrites looks.
+//! ONNX has no operator for it. PyTorch's exporter (`dynamo=True`) writes an `Identity`, and `aten.detach`
+//! into its metadata. Its node gets a name here by which the backward pass and checks of gradients know it.
+//! ONNX Runtime, when it simplifies a model, takes an `Identity` away, or moves its neighbors past it; so
+//! meanwhile the value is the only element of a sequence, into which none of its rewrites looks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +28,8 @@ pub(super) fn detaches(node: &NodeProto) -> bool {
     node.op_type == "Identity" && node.metadata_props.iter().any(|entry| entry.value.contains(DETACH))
 }
 
-/// Marks every `detach()` of what depends on a value in `trained`; any other stops nothing, and may be folded.
+/// Marks every `detach()` of what depends on a value in `trained`; any other stops nothing, and may be
+/// folded.
 pub(super) fn mark_stops(graph: &mut GraphProto, trained: &HashSet<String>) {
     if !graph.node.iter().any(detaches) {
         return;
@@ -61,7 +62,8 @@ pub(super) fn hide_stops(graph: &mut GraphProto) {
     graph.initializer.push(TensorProto::from_i64(ONLY, &[], &[0]));
 }
 
-/// The way back from [`hide_stops`]. Its constant stays: ONNX Runtime may have others read it that read an equal one.
+/// The way back from [`hide_stops`]. Its constant stays: ONNX Runtime may have others read it that read an
+/// equal one.
 pub(super) fn reveal_stops(graph: &mut GraphProto) {
     let is_element = |node: &NodeProto| node.op_type == "SequenceAt" && node.name.ends_with(MARK);
     let sequences: HashSet<String> = graph

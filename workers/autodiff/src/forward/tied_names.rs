@@ -1,7 +1,7 @@
 //! All names of a tensor that PyTorch has tied: the file has it under one of them.
 //!
-//! The signature of PyTorch's exporter lists every parameter, and a node says in which module it was: one of the module `tokens`
-//! that reads `head.weight` stands for `tokens.weight`.
+//! The signature of PyTorch's exporter lists every parameter, and a node says in which module it was: one of
+//! the module `tokens` that reads `head.weight` stands for `tokens.weight`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,10 +1,10 @@
 //! Which of PyTorch's tensors a node was written for, whatever constant it reads.
 //!
-//! PyTorch's optimizer (`optimize=True`, the default) makes one of all equal constants, so that a node may read the tensor
-//! of another module. Its metadata still says what the node came from: `pkg.torch.onnx.fx_node` holds the call with its
-//! arguments, as in `aten.linear.default](args = (%x, %p_fc_weight, %p_fc_bias), ..`, and the signature of the graph names
-//! the tensor behind each argument. Weights that are tied in PyTorch are one argument there, so that what has two names
-//! here was two tensors.
+//! PyTorch's optimizer (`optimize=True`, the default) makes one of all equal constants, so that a node may
+//! read the tensor of another module. Its metadata still says what the node came from:
+//! `pkg.torch.onnx.fx_node` holds the call with its arguments, as in `aten.linear.default](args = (%x,
+//! %p_fc_weight, %p_fc_bias), ..`, and the signature of the graph names the tensor behind each argument.
+//! Weights that are tied in PyTorch are one argument there, so that what has two names here was two tensors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -58,7 +58,8 @@ impl<'g> TorchNames<'g> {
         self.origins.get(constant).map_or(constant, String::as_str)
     }
 
-    /// What PyTorch calls the tensor that this input of the node was written for; `None` where the file does not say.
+    /// What PyTorch calls the tensor that this input of the node was written for; `None` where the file does
+    /// not say.
     pub(super) fn of_input(&self, node: &NodeProto, position: usize) -> Option<String> {
         let call = metadata(&node.metadata_props, CALL)?;
         if node.op_type == "BatchNormalization" {
@@ -130,14 +131,15 @@ fn arguments(call: &str) -> impl Iterator<Item = &str> {
         .filter_map(|rest| rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next())
 }
 
-/// The name of a tensor of the module that a node belongs to: `['', 'n', 'n.2', 'batch_norm']` are the modules around it,
-/// and the call.
+/// The name of a tensor of the module that a node belongs to: `['', 'n', 'n.2', 'batch_norm']` are the
+/// modules around it, and the call.
 fn in_module(node: &NodeProto, tensor: &str) -> Option<String> {
     let module = module_of(node)?;
     Some(if module.is_empty() { tensor.to_owned() } else { format!("{module}.{tensor}") })
 }
 
-/// The innermost module that a node belongs to, empty for the model itself; `None` where the file does not say.
+/// The innermost module that a node belongs to, empty for the model itself; `None` where the file does not
+/// say.
 pub(super) fn module_of(node: &NodeProto) -> Option<&str> {
     let scopes = names_with_root(metadata(&node.metadata_props, SCOPES)?);
     scopes.into_iter().rev().nth(1)

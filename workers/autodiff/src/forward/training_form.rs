@@ -1,21 +1,22 @@
 //! Training form and evaluation form of a forward graph: what BatchNormalization and Dropout do in each.
 //!
-//! A model is most often exported for evaluation, where BatchNormalization uses statistics that were gathered before and
-//! Dropout does nothing. In the training form:
+//! A model is most often exported for evaluation, where BatchNormalization uses statistics that were gathered
+//! before and Dropout does nothing. In the training form:
 //!
-//! * Dropout is active, with a seed, so that a run can be repeated: [`activate_dropout`], before ONNX Runtime simplifies
-//!   the model (which would take an idle Dropout away).
-//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum((x - mean)^2) / n
-//!   in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the slower one, and absent
-//!   on GPUs): [`training_form`]. What it remembers of them follows as
-//!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
-//!   see [`Statistic`]. A mean and a variance that the model computes of the batch are remembered by nobody: such a norm trains as
-//!   it evaluates. One value alone in its channel, as of a last batch of one sample, has no variance, and a selection of no sample
-//!   has no statistics at all: they stay as they are.
+//! * Dropout is active, with a seed, so that a run can be repeated: [`activate_dropout`], before ONNX Runtime
+//!   simplifies the model (which would take an idle Dropout away).
+//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum((x
+//!   - mean)^2) / n in front of the operator as it is for evaluation (in ONNX Runtime its own training mode
+//!   is the slower one, and absent on GPUs): [`training_form`]. What it remembers of them follows as new =
+//!   running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework
+//!   has it; see [`Statistic`]. A mean and a variance that the model computes of the batch are remembered by
+//!   nobody: such a norm trains as it evaluates. One value alone in its channel, as of a last batch of one
+//!   sample, has no variance, and a selection of no sample has no statistics at all: they stay as they are.
 //!
-//! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so for one node, where a
-//! part of the model is to evaluate while the rest trains ([`eval_parts`](super::eval_parts)).
-//! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, algorithms 1 and 2; the ONNX operator's text.
+//! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so
+//! for one node, where a part of the model is to evaluate while the rest trains
+//! ([`eval_parts`](super::eval_parts)). Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167,
+//! algorithms 1 and 2; the ONNX operator's text.
 
 use std::collections::{HashMap, HashSet};
 
@@ -42,8 +43,8 @@ pub struct Statistic {
     pub(crate) next: String,
 }
 
-/// Names of the tensors that BatchNormalization nodes, those that `counts` is true of, read as mean and variance: no
-/// weights, whatever their type.
+/// Names of the tensors that BatchNormalization nodes, those that `counts` is true of, read as mean and
+/// variance: no weights, whatever their type.
 pub(crate) fn statistics(graph: &GraphProto, counts: impl Fn(&NodeProto) -> bool) -> HashSet<String> {
     let made =
         graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
@@ -95,11 +96,12 @@ fn hidden(nodes: &[NodeProto]) -> Option<&NodeProto> {
     })
 }
 
-/// Makes every Dropout of the graph drop, in branches too, each with a seed of its own, but those of the names in `evaluated`.
-/// `param` is an input that is never empty.
+/// Makes every Dropout of the graph drop, in branches too, each with a seed of its own, but those of the
+/// names in `evaluated`. `param` is an input that is never empty.
 ///
-/// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
-/// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
+/// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a
+/// constant or an input. So they are told by a value that only the run knows to be true: b or not b, for the
+/// first number of `param`.
 pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str, evaluated: &HashSet<String>) {
     let [list, first, flat, number, truth, lie, active] =
         ["list", "first", "flat", "number", "truth", "lie", "active"]
@@ -135,8 +137,8 @@ fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64, evaluated: &H
     }
 }
 
-/// The graph as it evaluates: no Dropout, even where it is written as random numbers, and BatchNormalization with the
-/// statistics that it remembers.
+/// The graph as it evaluates: no Dropout, even where it is written as random numbers, and BatchNormalization
+/// with the statistics that it remembers.
 pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();
     keep_all(&mut graph);
@@ -147,8 +149,8 @@ pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     graph
 }
 
-/// Makes a node of it that evaluates, if it is a Dropout or a BatchNormalization; nodes that hand on what the latter would
-/// remember go to `remembered`.
+/// Makes a node of it that evaluates, if it is a Dropout or a BatchNormalization; nodes that hand on what the
+/// latter would remember go to `remembered`.
 pub(super) fn evaluate(node: &mut NodeProto, remembered: &mut Vec<NodeProto>) {
     if is(node, "Dropout") {
         // Without its third input it passes everything; one with a mask stays for the sake of the mask.
@@ -168,11 +170,12 @@ pub(super) fn evaluate(node: &mut NodeProto, remembered: &mut Vec<NodeProto>) {
     }
 }
 
-/// The graph with every BatchNormalization in training form, but those of the names in `evaluated`, and what becomes of the
-/// running statistics.
+/// The graph with every BatchNormalization in training form, but those of the names in `evaluated`, and what
+/// becomes of the running statistics.
 ///
-/// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no input of the
-/// graph is a constant of the model, and stays one. `data_inputs`: names of the inputs that hold a batch.
+/// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no
+/// input of the graph is a constant of the model, and stays one. `data_inputs`: names of the inputs that hold
+/// a batch.
 pub(crate) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
@@ -207,8 +210,8 @@ pub(crate) fn training_form(
         let nexts = [(&mean, 3, 1), (&batch.unbiased, 4, 2)];
         for (seen, input, output) in nexts {
             let from = origin(&node.input[input], |value| emitter.producer(value)).to_owned();
-            // Every call of a layer moves them, and begins where the last one ended: exporters write the tensor again, or
-            // what the last call made of it.
+            // Every call of a layer moves them, and begins where the last one ended: exporters write the
+            // tensor again, or what the last call made of it.
             let found = statistics.iter().position(|known| known.name == from || known.next == from);
             let running = found.map_or(&node.input[input], |at| &statistics[at].next);
             let next = batch.next(&mut emitter, [running, seen], types);
@@ -289,8 +292,9 @@ impl Batch {
             e.op("Div", &[&total, &count], &[])
         };
         let mean = mean_of(e, x);
-        // The mean of squares minus the square of the mean would be one pass less, and nothing but rounding errors where the mean
-        // is a thousand times the deviation, as that of a year or an air pressure is.
+        // The mean of squares minus the square of the mean would be one pass less, and nothing but rounding
+        // errors where the mean is a thousand times the deviation, as that of a year or an air
+        // pressure is.
         let column = e.ints(&column);
         let level = e.op("Reshape", &[&mean, &column], &[]);
         let centered = e.op("Sub", &[x, &level], &[]);
@@ -307,8 +311,8 @@ impl Batch {
         Ok(Self { mean, centered, variance, unbiased, has_several, momentum, element: ty.element })
     }
 
-    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing; in float32, as
-    /// statistics are kept, whatever the norm computes in.
+    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance, or nothing; in
+    /// float32, as statistics are kept, whatever the norm computes in.
     fn next(&self, e: &mut Emitter, [running, seen]: [&str; 2], types: &Types) -> String {
         let kept_as = |e: &mut Emitter, value: &str, element: Option<ElementType>| match element {
             Some(element) if element != ElementType::F32 => e.cast(value, ElementType::F32),
@@ -337,8 +341,8 @@ fn identity(from: &str, to: &str) -> NodeProto {
     NodeProto::named(to, "Identity", &[from], &[])
 }
 
-/// Where a value comes from, behind nodes that do not change its numbers (exporters write casts and reshapes around the
-/// statistics).
+/// Where a value comes from, behind nodes that do not change its numbers (exporters write casts and reshapes
+/// around the statistics).
 fn origin<'a>(value: &'a str, producer: impl Fn(&str) -> Option<&'a NodeProto>) -> &'a str {
     const SAME_NUMBERS: [&str; 6] = ["Identity", "Cast", "CastLike", "Expand", "Reshape", "Squeeze"];
     let mut origin = value;

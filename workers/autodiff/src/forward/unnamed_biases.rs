@@ -1,8 +1,10 @@
-//! Biases in a file that names nothing: Keras with PyTorch as its backend hands its tensors to PyTorch's older exporter under no
-//! names, which calls all of them after their readers, such as `onnx::Conv_105` and `onnx::Add_143`.
+//! Biases in a file that names nothing: Keras with PyTorch as its backend hands its tensors to PyTorch's
+//! older exporter under no names, which calls all of them after their readers, such as `onnx::Conv_105` and
+//! `onnx::Add_143`.
 //!
-//! A vector of as many numbers as a product has outputs, which is added to its result or multiplied with it, is a bias, or the
-//! shift or scale of a normalization that was folded into one. What is subtracted is a mean that was remembered.
+//! A vector of as many numbers as a product has outputs, which is added to its result or multiplied with it,
+//! is a bias, or the shift or scale of a normalization that was folded into one. What is subtracted is a mean
+//! that was remembered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +24,8 @@ pub(super) fn unnamed_constants(graph: &GraphProto) -> Option<HashMap<&str, &Ten
     constants.keys().all(|name| is_made_up(name)).then_some(constants)
 }
 
-/// Names of the constants that are biases by their place; none where a constant has a name of its own. O(nodes * depth) at worst.
+/// Names of the constants that are biases by their place; none where a constant has a name of its own.
+/// O(nodes * depth) at worst.
 pub(super) fn unnamed_biases(graph: &GraphProto) -> HashSet<String> {
     let Some(constants) = unnamed_constants(graph) else { return HashSet::new() };
     let made =
@@ -68,7 +71,8 @@ impl<'g> Products<'g> {
         }
     }
 
-    /// How many outputs the product has that made a value, but for constants that were added to it or multiplied with it.
+    /// How many outputs the product has that made a value, but for constants that were added to it or
+    /// multiplied with it.
     fn outputs(&self, mut value: &'g str) -> Option<usize> {
         // A graph has no cycles: each step goes to an earlier node.
         loop {
@@ -100,7 +104,8 @@ mod tests {
     use super::*;
     use syncline_onnx::{GraphBuilder, attr_int};
 
-    /// x [batch, 2] through the product of three outputs, and what `op` makes of that with a constant of this shape.
+    /// x [batch, 2] through the product of three outputs, and what `op` makes of that with a constant of this
+    /// shape.
     fn found(op: &str, shape: &[usize], name: &str) -> Vec<String> {
         let mut graph = GraphBuilder::new("unnamed");
         let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

@@ -1,8 +1,10 @@
-//! Equal constants of a file that names nothing, such as the zeros with which all biases of a fresh Keras model begin.
+//! Equal constants of a file that names nothing, such as the zeros with which all biases of a fresh Keras
+//! model begin.
 //!
-//! PyTorch's older exporter keeps one of them and writes an `Identity` in the place of each other, even where a layer is called
-//! twice, and no name of a node tells the one from the other. A layer that is called twice has weights of random numbers as well,
-//! of which there is an `Identity` then: where there is none of those, constants of equal numbers throughout are equal by chance.
+//! PyTorch's older exporter keeps one of them and writes an `Identity` in the place of each other, even where
+//! a layer is called twice, and no name of a node tells the one from the other. A layer that is called twice
+//! has weights of random numbers as well, of which there is an `Identity` then: where there is none of those,
+//! constants of equal numbers throughout are equal by chance.
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 

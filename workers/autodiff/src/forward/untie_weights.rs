@@ -1,10 +1,11 @@
 //! Reading a forward model, with weights apart that PyTorch's older exporter has made one.
 //!
-//! Where that exporter writes a model for evaluation, it keeps one of all constants with equal numbers, and an `Identity`
-//! in the place of each other. In a fresh model the scale of a normalization is then the running variance as well, and
-//! the scales of all layers are one. Nobody meant that: constants of equal numbers throughout become their own again.
-//! Random numbers that are equal stay one, and are warned about ([`same_in_script`]): weights that are tied on purpose
-//! have no `Identity`, but layers that were copied have. What it has folded twice, for two calls of one module, is one.
+//! Where that exporter writes a model for evaluation, it keeps one of all constants with equal numbers, and
+//! an `Identity` in the place of each other. In a fresh model the scale of a normalization is then the
+//! running variance as well, and the scales of all layers are one. Nobody meant that: constants of equal
+//! numbers throughout become their own again. Random numbers that are equal stay one, and are warned about
+//! ([`same_in_script`]): weights that are tied on purpose have no `Identity`, but layers that were copied
+//! have. What it has folded twice, for two calls of one module, is one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,8 +18,8 @@ use super::open_outputs::open_outputs;
 use super::shared_weights::{Shared, split_shared};
 use super::stop_gradient::detaches;
 
-/// Reads and checks a forward model; its functions are written out, as is what the standard lacks, what an exporter has made one by chance is
-/// apart again, and outputs are as open as the inputs.
+/// Reads and checks a forward model; its functions are written out, as is what the standard lacks, what an
+/// exporter has made one by chance is apart again, and outputs are as open as the inputs.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     let mut model = syncline_onnx::parse(bytes)?;
     syncline_onnx::inline_functions(&mut model)?;

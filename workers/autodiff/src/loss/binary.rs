@@ -1,11 +1,12 @@
 //! Binary cross-entropy of scores x against probabilities z, mean over all elements.
 //!
-//! -z log s(x) - (1 - z) log(1 - s(x)) with s the logistic function, written as max(x, 0) - x z + log(1 + exp(-abs(x))),
-//! which neither overflows nor loses digits to a difference of large numbers. The derivative is s(x) - z.
+//! -z log s(x) - (1 - z) log(1 - s(x)) with s the logistic function, written as max(x, 0) - x z + log(1 +
+//! exp(-abs(x))), which neither overflows nor loses digits to a difference of large numbers. The derivative
+//! is s(x) - z.
 //!
 //! With a weight w of the labels 1, -w z log s(x) - (1 - z) log(1 - s(x)): with f = 1 + (w - 1) z that is
-//! (1 - z) x + f (max(-x, 0) + log(1 + exp(-abs(x)))), and the derivative f s(x) - w z. The mean is over the elements as
-//! they are, as in PyTorch.
+//! (1 - z) x + f (max(-x, 0) + log(1 + exp(-abs(x)))), and the derivative f s(x) - w z. The mean is over the
+//! elements as they are, as in PyTorch.
 
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::TensorProto;
@@ -77,7 +78,8 @@ fn positive_weight(e: &mut Emitter, at: &LossAt<'_>) -> Result<Option<String>, A
     Ok(Some(e.constant(TensorProto::from_f32("", &shape, weights))))
 }
 
-/// Whether the score of each element is on the side of 1, and how many are on the label's side, divided by the elements of a label.
+/// Whether the score of each element is on the side of 1, and how many are on the label's side, divided by
+/// the elements of a label.
 fn correct(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> (String, String) {
     let (zero, half) = (e.float(ElementType::F32, 0.0), e.float(ElementType::F32, 0.5));
     let predicted = e.op("Greater", &[at.output, &zero], &[]);

@@ -12,9 +12,9 @@ use serde::{
 pub enum ClassWeights {
     /// One weight per class, finite and not negative; empty if all count alike.
     Each(Vec<f32>),
-    /// So much that all count alike in sum: of C classes, one with n_c of n training labels weighs n / (C n_c); as `pos_weight`, the
-    /// labels 1 of a class weigh as many times as much as it has labels 0 for each. Whoever has the training set puts the numbers
-    /// here: nothing is derived without them.
+    /// So much that all count alike in sum: of C classes, one with n_c of n training labels weighs n / (C
+    /// n_c); as `pos_weight`, the labels 1 of a class weigh as many times as much as it has labels 0 for
+    /// each. Whoever has the training set puts the numbers here: nothing is derived without them.
     Balanced,
 }
 

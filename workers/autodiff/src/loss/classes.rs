@@ -1,17 +1,18 @@
 //! Softmax cross-entropy.
 //!
-//! With log p = LogSoftmax(y) along the classes, label t, class weights w (1 if not given), smoothing s, C classes and
-//! v = 0 for an ignored label, else 1, a sample has
+//! With log p = LogSoftmax(y) along the classes, label t, class weights w (1 if not given), smoothing s, C
+//! classes and v = 0 for an ignored label, else 1, a sample has
 //!
 //! > loss = v (-(1 - s) w_t log p_t - s/C sum_c w_c log p_c)
 //!
-//! and the loss of a batch is the sum of these divided by W = sum of v w_t, as `torch.nn.CrossEntropyLoss` has it. The
-//! gradient for y is
+//! and the loss of a batch is the sum of these divided by W = sum of v w_t, as `torch.nn.CrossEntropyLoss`
+//! has it. The gradient for y is
 //!
-//! > p_c a - w_c b - (v (1 - s) w_t / W where c = t), a = v ((1 - s) w_t + s/C sum_c w_c) / W, b = v s / (C W).
+//! > p_c a - w_c b - (v (1 - s) w_t / W where c = t), a = v ((1 - s) w_t + s/C sum_c w_c) / W, b = v s / (C
+//! > W).
 //!
-//! Only the label's element differs from the rest, so it is computed alone and put in its place by ScatterElements:
-//! no one-hot tensor is made, which for large vocabularies would cost more than the softmax.
+//! Only the label's element differs from the rest, so it is computed alone and put in its place by
+//! ScatterElements: no one-hot tensor is made, which for large vocabularies would cost more than the softmax.
 
 use syncline_onnx::proto::{AttributeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, TensorType, attr_int};
@@ -109,8 +110,8 @@ impl Samples {
         Self { rank: at.ty.dims.len(), index, kept, valid, weight }
     }
 
-    /// A number of each sample, 0 where its label is ignored: log p may be minus infinity there (0 stands for a class that the
-    /// model rules out), which times 0 is no number.
+    /// A number of each sample, 0 where its label is ignored: log p may be minus infinity there (0 stands for
+    /// a class that the model rules out), which times 0 is no number.
     fn counted(&self, e: &mut Emitter, values: &str) -> String {
         match &self.kept {
             Some(kept) => {
@@ -131,8 +132,8 @@ fn times(e: &mut Emitter, value: &str, factor: Option<&str>) -> String {
     factor.map_or_else(|| value.to_owned(), |factor| e.op("Mul", &[value, factor], &[]))
 }
 
-/// The sum of the samples' weights, and what to divide by: the same, but infinity where it is 0, so that loss and
-/// gradients become 0 as well.
+/// The sum of the samples' weights, and what to divide by: the same, but infinity where it is 0, so that loss
+/// and gradients become 0 as well.
 fn weigh(e: &mut Emitter, samples: &Samples) -> (String, String) {
     let Some(weight) = &samples.weight else {
         let one = e.float(ElementType::F32, 1.0);
@@ -290,8 +291,8 @@ fn metrics(
     metrics
 }
 
-/// Which of the `k` best classes of a sample is its label, if one is. Of equal scores that of the lower class is better, as it
-/// is for `ArgMax`.
+/// Which of the `k` best classes of a sample is its label, if one is. Of equal scores that of the lower class
+/// is better, as it is for `ArgMax`.
 fn among_top(
     e: &mut Emitter,
     at: &LossAt<'_>,

@@ -1,8 +1,8 @@
 //! Losses: what is written behind the model's output.
 //!
-//! Every loss is a weighted mean over the labels of a batch, and `loss_weight` is the sum of the weights, so that
-//! `sum(loss * loss_weight) / sum(loss_weight)` over several workers is the mean over all of their labels. A weight of
-//! zero (an empty batch, or all labels ignored) gives loss 0 and gradients 0.
+//! Every loss is a weighted mean over the labels of a batch, and `loss_weight` is the sum of the weights, so
+//! that `sum(loss * loss_weight) / sum(loss_weight)` over several workers is the mean over all of their
+//! labels. A weight of zero (an empty batch, or all labels ignored) gives loss 0 and gradients 0.
 //!
 //! | name | output | label |
 //! |---|---|---|
@@ -46,10 +46,11 @@ pub enum Loss {
     MeanSquaredError,
     /// Mean of the absolute differences.
     MeanAbsoluteError,
-    /// Squared where the difference is small, absolute where it is large (Huber 1964, doi:10.1214/aoms/1177703732).
+    /// Squared where the difference is small, absolute where it is large (Huber 1964,
+    /// doi:10.1214/aoms/1177703732).
     Huber,
-    /// The output itself, of which the model has computed what is to become small: a number for each sample, or one for the batch.
-    /// There is no label; what the model compares with is one of its inputs.
+    /// The output itself, of which the model has computed what is to become small: a number for each sample,
+    /// or one for the batch. There is no label; what the model compares with is one of its inputs.
     Output,
 }
 
@@ -186,7 +187,8 @@ impl LossAt<'_> {
 
     /// The weight of a batch for losses over all elements: the batch's size, times the axes of open size.
     ///
-    /// With open axes two batches of equal size may hold different numbers of elements, and count accordingly.
+    /// With open axes two batches of equal size may hold different numbers of elements, and count
+    /// accordingly.
     fn batch_weight(&self, e: &mut Emitter) -> String {
         let per_label = self.elements_per_label();
         if !self.has_open_axes() {

@@ -5,27 +5,31 @@ use serde::{Deserialize, Serialize};
 use super::{ClassWeights, Loss};
 use crate::error::AutodiffError;
 
-/// Settings of a loss. Each belongs to some losses only; setting one that the chosen loss does not have is refused.
+/// Settings of a loss. Each belongs to some losses only; setting one that the chosen loss does not have is
+/// refused.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossOptions {
-    /// Softmax cross-entropy: share of the probability that is spread evenly over all classes, at least 0 and below 1
-    /// (Szegedy et al., CVPR 2016, doi:10.1109/CVPR.2016.308).
+    /// Softmax cross-entropy: share of the probability that is spread evenly over all classes, at least 0
+    /// and below 1 (Szegedy et al., CVPR 2016, doi:10.1109/CVPR.2016.308).
     pub label_smoothing: f32,
     /// Softmax cross-entropy: how much each class weighs. A sample weighs as much as the class of its label.
     pub class_weights: ClassWeights,
     /// Softmax cross-entropy: samples with this label weigh nothing.
     pub ignore_index: Option<i64>,
-    /// Softmax cross-entropy: the axis of the classes; negative counts from the back. By default the last one of
-    /// `[batch, classes]` and `[batch, time, classes]`, and axis 1 of `[batch, classes, height, width]` and the like.
+    /// Softmax cross-entropy: the axis of the classes; negative counts from the back. By default the last
+    /// one of `[batch, classes]` and `[batch, time, classes]`, and axis 1 of `[batch, classes, height,
+    /// width]` and the like.
     pub class_axis: Option<i64>,
-    /// Softmax cross-entropy: also count the labels that are among the k best scores, as output `correct_topk`.
+    /// Softmax cross-entropy: also count the labels that are among the k best scores, as output
+    /// `correct_topk`.
     pub top_k: Option<u32>,
-    /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`, and that mean
-    /// itself as `log_perplexity`.
+    /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`,
+    /// and that mean itself as `log_perplexity`.
     pub perplexity: bool,
-    /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for each class, along
-    /// the axis where softmax cross-entropy has its classes by default. None if both weigh the same.
+    /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for
+    /// each class, along the axis where softmax cross-entropy has its classes by default. None if both
+    /// weigh the same.
     pub pos_weight: ClassWeights,
     /// Huber: where the loss turns from squared to absolute, above 0; 1 if not given.
     pub delta: Option<f32>,

@@ -1,7 +1,7 @@
 //! The loss that a model computes itself.
 //!
-//! The output is what training makes small: a number for each sample, or for each element of it, of which the mean is taken, or one
-//! number for the whole batch, which the model has averaged over its samples.
+//! The output is what training makes small: a number for each sample, or for each element of it, of which the
+//! mean is taken, or one number for the whole batch, which the model has averaged over its samples.
 
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{Dim, ElementType};

@@ -6,7 +6,8 @@
 //! | `l1` | abs(d) | sign(d) |
 //! | `huber` | c (abs(d) - c / 2) with c = min(abs(d), delta) | d, cut off at -delta and delta |
 //!
-//! The form of Huber is d^2 / 2 up to delta and delta (abs(d) - delta / 2) from there on, without a case distinction.
+//! The form of Huber is d^2 / 2 up to delta and delta (abs(d) - delta / 2) from there on, without a case
+//! distinction.
 
 use syncline_onnx::ElementType;
 

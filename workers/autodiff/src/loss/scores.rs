@@ -1,11 +1,13 @@
 //! From the output that a loss was asked for to the scores that it looks at.
 //!
-//! Exporters for prediction (scikit-learn, Keras) put a Softmax or a Sigmoid behind the scores, and scikit-learn a ZipMap
-//! behind that. Cross-entropy of the probabilities is what is meant there; computed from the scores it is the same
-//! number, and stays finite. So softmax cross-entropy looks through a Softmax over the axis of the classes, and binary
-//! cross-entropy through a Sigmoid. What only moves elements behind them (`torch.sigmoid(x).squeeze(1)`) is applied to the scores
-//! instead. Probabilities of which no scores can be had so, such as p and 1 - p, are refused. A model that takes the softmax of a
-//! softmax on purpose names another loss. Softmax cross-entropy of a Sigmoid takes what that gives for scores, as PyTorch does, and says so.
+//! Exporters for prediction (scikit-learn, Keras) put a Softmax or a Sigmoid behind the scores, and
+//! scikit-learn a ZipMap behind that. Cross-entropy of the probabilities is what is meant there; computed
+//! from the scores it is the same number, and stays finite. So softmax cross-entropy looks through a Softmax
+//! over the axis of the classes, and binary cross-entropy through a Sigmoid. What only moves elements behind
+//! them (`torch.sigmoid(x).squeeze(1)`) is applied to the scores instead. Probabilities of which no scores
+//! can be had so, such as p and 1 - p, are refused. A model that takes the softmax of a softmax on purpose
+//! names another loss. Softmax cross-entropy of a Sigmoid takes what that gives for scores, as PyTorch does,
+//! and says so.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +19,8 @@ use crate::axis::from_front;
 use crate::error::AutodiffError;
 use crate::forward::{Forward, stops_gradient};
 
-/// Operators that move, pick, repeat or convert elements of their first input and change none: a Sigmoid before one is the same as behind it.
+/// Operators that move, pick, repeat or convert elements of their first input and change none: a Sigmoid
+/// before one is the same as behind it.
 const MOVES: [&str; 10] =
     ["Cast", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"];
 /// Operators after which probabilities still are some, and that cannot be applied to scores instead.
@@ -25,7 +28,8 @@ const OPAQUE: [&str; 2] = ["Clip", "Split"];
 
 const SIGMOID: &str = "Sigmoid";
 
-/// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the model.
+/// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the
+/// model.
 pub(crate) fn scores(
     forward: &mut Forward,
     output: &str,
@@ -115,7 +119,8 @@ struct Trail<'g> {
     moves: Vec<&'g NodeProto>,
     /// The value behind all of them.
     unmoved: &'g str,
-    /// The node of the standard that makes the elements; `None` where they are an input or a constant, or another domain makes them.
+    /// The node of the standard that makes the elements; `None` where they are an input or a constant, or
+    /// another domain makes them.
     maker: Option<&'g NodeProto>,
 }
 
@@ -145,8 +150,8 @@ impl<'g> Trail<'g> {
         self.maker.is_some_and(|node| node.op_type == op)
     }
 
-    /// The axis of the classes in what the maker gives, and how many axes that has; `None` where the moves do not keep the classes
-    /// together, or where sizes are not known.
+    /// The axis of the classes in what the maker gives, and how many axes that has; `None` where the moves do
+    /// not keep the classes together, or where sizes are not known.
     fn class_axis(&self, types: &Types, options: &LossOptions) -> Option<(usize, usize)> {
         let dims = |value: &str| types.get(value).map(|ty| ty.dims.as_slice());
         let mut moved = dims(self.unmoved)?;
@@ -159,7 +164,8 @@ impl<'g> Trail<'g> {
                     None => before.len().checked_sub(axis + 1)?,
                 },
                 "Cast" => axis,
-                // The elements stay in their order: the classes lie where as many elements are behind each of them.
+                // The elements stay in their order: the classes lie where as many elements are behind each of
+                // them.
                 "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
                     let behind = elements(&moved[axis + 1..])?;
                     let is_same = |at: &usize| {

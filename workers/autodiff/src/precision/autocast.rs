@@ -1,7 +1,8 @@
 //! Which nodes of a training graph compute in 16 bits: products, and what stands between them.
 //!
-//! In: a graph, the types of its values, the precision. Out: a flag for each node. Two passes: forwards, what a value is
-//! made of says whether it may be rounded; backwards, what it is for says whether that is worth a cast.
+//! In: a graph, the types of its values, the precision. Out: a flag for each node. Two passes: forwards, what
+//! a value is made of says whether it may be rounded; backwards, what it is for says whether that is worth a
+//! cast.
 
 use std::collections::{HashMap, HashSet};
 
@@ -70,7 +71,8 @@ impl Table {
             {
                 Class::Plain
             }
-            // `Equal` is none of these: gradients ask with it whether a value is the one that a reduction found, in float32.
+            // `Equal` is none of these: gradients ask with it whether a value is the one that a reduction
+            // found, in float32.
             "Cast" if element(types, node.input.first()) == Some(ElementType::Bool) => Class::Normalized,
             "BatchNormalization"
             | "LayerNormalization"

@@ -1,7 +1,8 @@
-//! Mixed precision: the heavy part of a training graph in 16 bits, everything that decides about numbers in 32.
+//! Mixed precision: the heavy part of a training graph in 16 bits, everything that decides about numbers in
+//! 32.
 //!
-//! In: a finished training graph in float32. Out: the same interface (parameters, gradients, loss, metrics and running
-//! statistics stay float32), inside
+//! In: a finished training graph in float32. Out: the same interface (parameters, gradients, loss, metrics
+//! and running statistics stay float32), inside
 //!
 //! | what | type |
 //! |---|---|
@@ -11,9 +12,9 @@
 //!
 //! A value that a residual connection adds up from an embedding on stays float32.
 //!
-//! `autocast` draws the line. float16 has few exponents, see `loss_scale`; bfloat16 has those of float32, but fewer
-//! operators of the standard and of ONNX Runtime's CUDA provider know it (docs/OperatorKernels.md of ONNX Runtime).
-//! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
+//! `autocast` draws the line. float16 has few exponents, see `loss_scale`; bfloat16 has those of float32, but
+//! fewer operators of the standard and of ONNX Runtime's CUDA provider know it (docs/OperatorKernels.md of
+//! ONNX Runtime). Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
 
 mod autocast;
 mod casts;
@@ -40,8 +41,9 @@ pub enum Precision {
     /// float32 throughout: nothing is lowered.
     #[default]
     F32,
-    /// float32 throughout, as above: the graph is the same. Where a device has tensor cores for it, products may round their
-    /// factors to TensorFloat-32, with 10 bits of mantissa; that is up to the session that runs the graph.
+    /// float32 throughout, as above: the graph is the same. Where a device has tensor cores for it, products
+    /// may round their factors to TensorFloat-32, with 10 bits of mantissa; that is up to the session
+    /// that runs the graph.
     Tf32,
     /// bfloat16: the exponents of float32, so that the loss needs no scale.
     Bf16,
@@ -76,8 +78,8 @@ impl FromStr for Precision {
     }
 }
 
-/// Lets the heavy part compute in 16 bits. `params`: inputs that may be rounded. Whatever the precision, the type that is
-/// written is float16, which ONNX Runtime can check on every machine; see [`write_bf16`].
+/// Lets the heavy part compute in 16 bits. `params`: inputs that may be rounded. Whatever the precision, the
+/// type that is written is float16, which ONNX Runtime can check on every machine; see [`write_bf16`].
 pub(crate) fn lower(
     model: &mut ModelProto,
     types: &Types,

@@ -1,8 +1,8 @@
 //! Control dependencies: a value that is passed on only once others have been computed.
 //!
-//! ONNX Runtime runs nodes in an order of its own, constrained by data alone, and merges equal nodes. To make a node run
-//! late, its operand is passed through a `Reshape` to its own shape, to which the length of an empty slice of the other
-//! value is added:
+//! ONNX Runtime runs nodes in an order of its own, constrained by data alone, and merges equal nodes. To make
+//! a node run late, its operand is passed through a `Reshape` to its own shape, to which the length of an
+//! empty slice of the other value is added:
 //!
 //! ```text
 //! zero  = 0 * int64(bool(first element of an input))            once; [0], which only the run knows
@@ -10,8 +10,9 @@
 //! later = Reshape(value, Add(Shape(value), Shape(empty)))       shares the memory of `value`
 //! ```
 //!
-//! No element is copied and no number of the other value is looked at, so that an infinite one does no harm and nothing
-//! comes back from a GPU but one element a run. Because only the run knows `zero`, constant folding cannot see through it.
+//! No element is copied and no number of the other value is looked at, so that an infinite one does no harm
+//! and nothing comes back from a GPU but one element a run. Because only the run knows `zero`, constant
+//! folding cannot see through it.
 
 use syncline_onnx::{ElementType, Graph, ValueId, attr_int};
 

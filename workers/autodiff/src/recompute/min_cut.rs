@@ -1,9 +1,10 @@
 //! The cheapest set of edges that parts a source from a sink.
 //!
-//! Dinic's algorithm: as long as the sink can be reached, find the levels of all vertices and push as much flow as the
-//! levels let through. Cost O(V^2 E) at worst; the graphs here have few levels and take about linear time.
-//! Source: Dinic, Algorithm for solution of a problem of maximum flow in networks with power estimation, 1970; that the
-//! largest flow is the cheapest cut: Ford and Fulkerson, Maximal flow through a network, 1956.
+//! Dinic's algorithm: as long as the sink can be reached, find the levels of all vertices and push as much
+//! flow as the levels let through. Cost O(V^2 E) at worst; the graphs here have few levels and take about
+//! linear time. Source: Dinic, Algorithm for solution of a problem of maximum flow in networks with power
+//! estimation, 1970; that the largest flow is the cheapest cut: Ford and Fulkerson, Maximal flow through a
+//! network, 1956.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,8 @@ pub(crate) const UNCUT: u64 = u64::MAX / 4;
 pub(crate) struct Network {
     /// Edges that leave each vertex, as indices.
     leaving: Vec<Vec<usize>>,
-    /// Where an edge leads and what it still lets through; the edge back is at the index with the last bit changed.
+    /// Where an edge leads and what it still lets through; the edge back is at the index with the last bit
+    /// changed.
     edges: Vec<(usize, u64)>,
 }
 
@@ -39,7 +41,8 @@ impl Network {
         }
     }
 
-    /// For each vertex whether it is on the sink's side of the cheapest cut; of several, the one nearest to the sink.
+    /// For each vertex whether it is on the sink's side of the cheapest cut; of several, the one nearest to
+    /// the sink.
     pub(crate) fn sink_side(mut self) -> Vec<bool> {
         while let Some(levels) = self.levels() {
             let mut next = vec![0; self.leaving.len()];
@@ -77,7 +80,8 @@ impl Network {
         (levels[Self::SINK] != usize::MAX).then_some(levels)
     }
 
-    /// Pushes flow along one path that climbs the levels; returns how much. `next`: edges that are not used up yet.
+    /// Pushes flow along one path that climbs the levels; returns how much. `next`: edges that are not used
+    /// up yet.
     fn push(&mut self, levels: &[usize], next: &mut [usize]) -> u64 {
         let (mut path, mut at): (Vec<usize>, usize) = (Vec::new(), Self::SOURCE);
         while at != Self::SINK {

@@ -1,14 +1,15 @@
-//! A training graph that needs less memory: cheap values are made again where the backward pass needs them, instead of
-//! being kept from the forward pass.
+//! A training graph that needs less memory: cheap values are made again where the backward pass needs them,
+//! instead of being kept from the forward pass.
 //!
-//! In: a finished training graph with the types of its values. Out: the same graph with copies of cheap forward nodes
-//! just in front of their backward readers, and what both hold at most, see [`estimate`]. [`Plan`](plan::Plan) decides
-//! what is made again. ONNX Runtime would merge a copy with its original, or run it too early: so a copy reads what is kept
-//! through [`ControlDependencies::after`](control_dependency::ControlDependencies::after), behind the gradient that its
-//! reader waits for.
+//! In: a finished training graph with the types of its values. Out: the same graph with copies of cheap
+//! forward nodes just in front of their backward readers, and what both hold at most, see [`estimate`].
+//! [`Plan`](plan::Plan) decides what is made again. ONNX Runtime would merge a copy with its original, or run
+//! it too early: so a copy reads what is kept
+//! through [`ControlDependencies::after`](control_dependency::ControlDependencies::after), behind the
+//! gradient that its reader waits for.
 //!
-//! The same is used to compute the gradient of each parameter before the backward pass goes on: ONNX Runtime may put
-//! off what no other node reads until the very end, and keep everything that it needs till then.
+//! The same is used to compute the gradient of each parameter before the backward pass goes on: ONNX Runtime
+//! may put off what no other node reads until the very end, and keep everything that it needs till then.
 //!
 //! Numbers do not change: the copies are the same operators on the same values.
 
@@ -38,8 +39,8 @@ pub struct Saving {
     pub with: Estimate,
 }
 
-/// Rewrites the model, unless that saves nothing. `cotangent`: the gradient that the backward pass begins with; `param`: an
-/// input that is never empty. Costs three session loads.
+/// Rewrites the model, unless that saves nothing. `cotangent`: the gradient that the backward pass begins
+/// with; `param`: an input that is never empty. Costs three session loads.
 pub(crate) fn recompute(
     compiler: &dyn Compiler,
     model: &mut ModelProto,

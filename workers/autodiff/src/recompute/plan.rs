@@ -1,16 +1,18 @@
 //! Which values a training graph keeps from its forward pass for the backward one, and which it makes again.
 //!
-//! In: a training graph, the types of its values with all axes fixed, the gradient that the backward pass begins with.
-//! Out: the nodes of the backward pass (they depend on that gradient), and the values that those read and
-//! that are made again from what is kept, by operators that cost little beside products and convolutions.
+//! In: a training graph, the types of its values with all axes fixed, the gradient that the backward pass
+//! begins with. Out: the nodes of the backward pass (they depend on that gradient), and the values that those
+//! read and that are made again from what is kept, by operators that cost little beside products and
+//! convolutions.
 //!
-//! What is kept is the cheapest cut between everything that is dear to make and everything that late nodes read, where a
-//! value costs its bytes. Values of residual connections, which the forward pass itself reads much later, are always
-//! kept: to make one again would take the block before it again, and the one before that. So is where a value equals what was
-//! chosen from it: ONNX Runtime may have fused nodes on the way to the choice, or left out a cast. Made again the value would
-//! be rounded otherwise, and equal nothing.
-//! Source: He and Yu, Transcending runtime-memory tradeoffs in checkpointing by being fusion aware, MLSys 2023; the first
-//! to trade time for memory so: Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
+//! What is kept is the cheapest cut between everything that is dear to make and everything that late nodes
+//! read, where a value costs its bytes. Values of residual connections, which the forward pass itself reads
+//! much later, are always kept: to make one again would take the block before it again, and the one before
+//! that. So is where a value equals what was chosen from it: ONNX Runtime may have fused nodes on the way to
+//! the choice, or left out a cast. Made again the value would be rounded otherwise, and equal nothing.
+//! Source: He and Yu, Transcending runtime-memory tradeoffs in checkpointing by being fusion aware, MLSys
+//! 2023; the first to trade time for memory so: Chen et al., Training deep nets with sublinear memory cost,
+//! arXiv:1604.06174.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -53,7 +55,8 @@ pub(crate) struct Plan {
     pub(crate) recomputed: HashSet<ValueId>,
     /// Values that are kept, and worth being read late only.
     pub(crate) kept: HashSet<ValueId>,
-    /// Values of the forward pass that are to go when it is done -> nodes that ask for their shape, perhaps later.
+    /// Values of the forward pass that are to go when it is done -> nodes that ask for their shape, perhaps
+    /// later.
     pub(crate) measured: HashMap<ValueId, Vec<NodeId>>,
 }
 
@@ -86,7 +89,8 @@ impl Plan {
     }
 }
 
-/// Of the forward values that lead to the `needed` ones, those to make again and those to keep: the cheapest cut.
+/// Of the forward values that lead to the `needed` ones, those to make again and those to keep: the cheapest
+/// cut.
 fn cut(
     graph: &Graph,
     types: &Types,
@@ -202,7 +206,8 @@ mod tests {
     use super::*;
     use syncline_onnx::{ElementType, GraphBuilder, TensorType};
 
-    /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones behind `cotangent`.
+    /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones
+    /// behind `cotangent`.
     fn planned(nodes: &[(&str, &[&str])], late: &[(&str, &[&str])]) -> (Vec<String>, Vec<String>) {
         let mut builder = GraphBuilder::new("plan");
         builder.input("x", ElementType::F32, &[64.into(), 64.into()]);

@@ -116,8 +116,8 @@ impl<'g> Rewrite<'g> {
         node.metadata_props = gradient.metadata();
     }
 
-    /// Asks for the shape of a value as soon as it is there, before the forward pass goes on: a node that does so when the
-    /// gradient comes by would keep the whole value until then.
+    /// Asks for the shape of a value as soon as it is there, before the forward pass goes on: a node that
+    /// does so when the gradient comes by would keep the whole value until then.
     fn measure(&mut self, value: ValueId) {
         let Some(readers) = self.plan.measured.get(&value) else { return };
         let mut shapes = Vec::with_capacity(readers.len());
@@ -206,7 +206,8 @@ impl<'g> Rewrite<'g> {
         self.push(node, &inputs);
     }
 
-    /// The graph without what nothing reads any more, and the names of its new values with those that they are the same as.
+    /// The graph without what nothing reads any more, and the names of its new values with those that they
+    /// are the same as.
     pub(super) fn finish(self) -> (GraphProto, HashMap<String, String>) {
         let Self { types, mut written, copies, .. } = self;
         let name = |value: &ValueId| written.name(*value).to_owned();

@@ -121,7 +121,8 @@ impl<'g> Lookups<'g> {
         }
     }
 
-    /// What else is done with the ids of an input than to look rows up in `tables` that have the same `inputs`.
+    /// What else is done with the ids of an input than to look rows up in `tables` that have the same
+    /// `inputs`.
     fn fault(
         &self,
         input: &str,

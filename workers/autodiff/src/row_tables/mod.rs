@@ -1,7 +1,9 @@
-//! Which tables can be trained by rows: those that nothing reads but a lookup by ids, and ids that nothing reads but lookups.
+//! Which tables can be trained by rows: those that nothing reads but a lookup by ids, and ids that nothing
+//! reads but lookups.
 //!
-//! A training graph takes such a table with any number of rows. Whoever runs it may give it the rows that a batch reads, and
-//! positions among these in the place of the ids: loss and gradients are the same, and the gradient is one for these rows.
+//! A training graph takes such a table with any number of rows. Whoever runs it may give it the rows that a
+//! batch reads, and positions among these in the place of the ids: loss and gradients are the same, and the
+//! gradient is one for these rows.
 //!
 //! | what reads | is allowed |
 //! |---|---|
@@ -133,8 +135,9 @@ impl RowTables {
     }
 }
 
-/// Names of the trained parameters that `sparse` can mean, as far as the file tells: nothing of the model is run or simplified.
-/// A table whose padding is held (`padding_idx`) cannot be. `model` is what [`parse_forward`](super::parse_forward) reads.
+/// Names of the trained parameters that `sparse` can mean, as far as the file tells: nothing of the model is
+/// run or simplified. A table whose padding is held (`padding_idx`) cannot be. `model` is what
+/// [`parse_forward`](super::parse_forward) reads.
 pub fn possible_row_tables(
     model: &ModelProto,
     options: &DeriveOptions,

@@ -1,11 +1,12 @@
 //! Y = softmax(scale Q K^T + mask) V per head, as operator set 23 has it.
 //!
-//! The weights P are computed again, so that no matrix of all pairs lives from the forward to the backward pass. Then
-//! dV = P^T dY, dP = dY V^T, dS = P (dP - sum(dP P)), dQ = scale dS K, dK = scale dS^T Q, and the mask, if it is added,
-//! gets dS. Scores that are capped, c tanh(scale Q K^T / c), pass dS times the slope of the tanh on to Q and K; the mask is
-//! added behind the cap. Heads of Q that share one of K and V: K and V are repeated, their gradients summed. A query whose
-//! keys are all masked is answered by 0, whatever Q, K and V are: its dY is dropped, and its P only has to be finite.
-//! Source: Vaswani et al., arXiv:1706.03762; Dao et al., arXiv:2205.14135, appendix B.2, for the backward pass.
+//! The weights P are computed again, so that no matrix of all pairs lives from the forward to the backward
+//! pass. Then dV = P^T dY, dP = dY V^T, dS = P (dP - sum(dP P)), dQ = scale dS K, dK = scale dS^T Q, and the
+//! mask, if it is added, gets dS. Scores that are capped, c tanh(scale Q K^T / c), pass dS times the slope of
+//! the tanh on to Q and K; the mask is added behind the cap. Heads of Q that share one of K and V: K and V
+//! are repeated, their gradients summed. A query whose keys are all masked is answered by 0, whatever Q, K
+//! and V are: its dY is dropped, and its P only has to be finite. Source: Vaswani et al., arXiv:1706.03762;
+//! Dao et al., arXiv:2205.14135, appendix B.2, for the backward pass.
 
 use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
 
@@ -13,8 +14,8 @@ use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::{sum, sum_keeping, unbroadcast};
 
-/// A score that leaves a pair out; finite, so that a row without any pair stays a number. ONNX Runtime, too, takes a row
-/// without any larger score for one without keys.
+/// A score that leaves a pair out; finite, so that a row without any pair stays a number. ONNX Runtime, too,
+/// takes a row without any larger score for one without keys.
 const NEVER: f64 = f32::MIN as f64;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
@@ -170,8 +171,8 @@ fn turned(n: &mut NodeGrad<'_>, value: &str) -> String {
     n.emitter.op("Transpose", &[value], &[attr_ints("perm", &[0, 1, 3, 2])])
 }
 
-/// Numbers of heads, and whether they stand in an axis of their own, `[batch, heads, length, width]`, or in the last,
-/// `[batch, length, heads * width]`.
+/// Numbers of heads, and whether they stand in an axis of their own, `[batch, heads, length, width]`, or in
+/// the last, `[batch, length, heads * width]`.
 struct Heads {
     q: i64,
     kv: i64,

@@ -2,12 +2,13 @@
 //!
 //! Given mean and variance (a frozen layer): dx = dy * scale * r, dscale = r * (sum(dy x) - mean sum(dy)),
 //! dbias = sum(dy), dmean = -scale * r * sum(dy), dvariance = -dscale * scale * r^2 / 2.
-//! When they are those of the batch itself (see `training_form`), what flows through them is known in closed form, and with
-//! c = x - mean, which is there for the variance, dx = A dy + (B c + C) with one number each per channel, for n elements of a
-//! channel: dscale = r sum(dy c), A = scale r, B = -A r dscale / n, C = -A dbias / n. The part in brackets is the operator
-//! itself with another scale and bias: the fastest way to a product and a sum per channel. (The same in x, with
-//! sum(dy c) = sum(dy x) - mean dbias, would be the difference of two large numbers where the mean is far from 0.)
-//! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, section 3.
+//! When they are those of the batch itself (see `training_form`), what flows through them is known in closed
+//! form, and with c = x - mean, which is there for the variance, dx = A dy + (B c + C) with one number each
+//! per channel, for n elements of a channel: dscale = r sum(dy c), A = scale r, B = -A r dscale / n, C = -A
+//! dbias / n. The part in brackets is the operator itself with another scale and bias: the fastest way to a
+//! product and a sum per channel. (The same in x, with sum(dy c) = sum(dy x) - mean dbias, would be the
+//! difference of two large numbers where the mean is far from 0.) Source: Ioffe and Szegedy, Batch
+//! normalization, arXiv:1502.03167, section 3.
 
 use syncline_onnx::attr_float;
 

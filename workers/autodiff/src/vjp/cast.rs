@@ -1,5 +1,5 @@
-//! y = x in another float type: dx = dy in the type of x. A cast to or from anything else carries no gradient, and
-//! the backward pass never comes here.
+//! y = x in another float type: dx = dy in the type of x. A cast to or from anything else carries no
+//! gradient, and the backward pass never comes here.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;

@@ -1,9 +1,10 @@
 //! Y = X convolved with W, plus a bias per channel, over any number of spatial axes.
 //!
-//! dX is the transposed convolution of dY with the same weights, strides, dilations and groups; see [`image_gradient`].
-//! dW sums products of dY with what each tap of the kernel read, see [`weight_gradient`]. dB sums dY over everything but
-//! the channels.
-//! Source: Dumoulin and Visin, A guide to convolution arithmetic for deep learning, arXiv:1603.07285, chapter 4.
+//! dX is the transposed convolution of dY with the same weights, strides, dilations and groups; see
+//! [`image_gradient`]. dW sums products of dY with what each tap of the kernel read, see [`weight_gradient`].
+//! dB sums dY over everything but the channels.
+//! Source: Dumoulin and Visin, A guide to convolution arithmetic for deep learning, arXiv:1603.07285, chapter
+//! 4.
 
 use syncline_onnx::{ElementType, Extent, WeightGradient, attr_int, attr_ints};
 
@@ -12,7 +13,8 @@ use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
 
-/// Rows that a matrix product should have at least to be fast: taps of images with fewer channels share one product.
+/// Rows that a matrix product should have at least to be fast: taps of images with fewer channels share one
+/// product.
 const ROWS: i64 = 16;
 /// An end of a Slice that runs to the beginning of an axis.
 const BEGINNING: i64 = i32::MIN as i64;
@@ -28,9 +30,9 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     Ok(vec![dx, dw, db])
 }
 
-/// dX. With strides of 1 it is a convolution of dY with the kernel turned around and its channels exchanged, which ONNX
-/// Runtime splits among threads and, unlike `ConvTranspose`, has blocked kernels for. With fewer channels than a product of
-/// matrices should have rows, `ConvTranspose` is the faster one.
+/// dX. With strides of 1 it is a convolution of dY with the kernel turned around and its channels exchanged,
+/// which ONNX Runtime splits among threads and, unlike `ConvTranspose`, has blocked kernels for. With fewer
+/// channels than a product of matrices should have rows, `ConvTranspose` is the faster one.
 fn image_gradient(
     n: &mut NodeGrad<'_>,
     window: &Window,
@@ -86,11 +88,12 @@ pub(super) fn bias_gradient(n: &mut NodeGrad<'_>, dy: &str, rank: usize) -> Stri
 
 /// dW[m, c, tap] = sum over batch and positions of signal[m] * image[c] as `tap` reads it.
 ///
-/// `weights` is the shape of W; `signal` is `[batch, weights[0], output...]`, `image` is `[batch, channels, input...]`.
-/// The image is padded once and sliced once per tap; each product of matrices then has the positions as its inner axis,
-/// which is several times faster than the textbook form (a convolution with batch and channels exchanged), whose kernel
-/// is as large as the image. Depthwise kernels have no matrices: a product and a sum. An annotation of the last node lets a
-/// worker take a faster way that is no standard ONNX, see [`WeightGradient`].
+/// `weights` is the shape of W; `signal` is `[batch, weights[0], output...]`, `image` is `[batch, channels,
+/// input...]`. The image is padded once and sliced once per tap; each product of matrices then has the
+/// positions as its inner axis, which is several times faster than the textbook form (a convolution with
+/// batch and channels exchanged), whose kernel is as large as the image. Depthwise kernels have no matrices:
+/// a product and a sum. An annotation of the last node lets a worker take a faster way that is no standard
+/// ONNX, see [`WeightGradient`].
 pub(super) fn weight_gradient(
     n: &mut NodeGrad<'_>,
     window: &Window,

@@ -1,7 +1,8 @@
 //! Y = X through a transposed convolution with W, plus a bias per channel.
 //!
-//! It is linear and the adjoint of a convolution: dX is the convolution of dY with the same weights, and dW that of the
-//! convolution with image and signal exchanged. Source: Dumoulin and Visin, arXiv:1603.07285, chapter 4.
+//! It is linear and the adjoint of a convolution: dX is the convolution of dY with the same weights, and dW
+//! that of the convolution with image and signal exchanged. Source: Dumoulin and Visin, arXiv:1603.07285,
+//! chapter 4.
 
 use syncline_onnx::{attr_int, attr_ints};
 

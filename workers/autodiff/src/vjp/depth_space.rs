@@ -1,7 +1,7 @@
 //! Blocks of pixels to channels and back (SpaceToDepth, DepthToSpace): each undoes the other.
 //!
-//! SpaceToDepth knows one order of channels, [block row, block column, channel]. For mode CRD of DepthToSpace, which
-//! has the channel first, the channels are put in that order afterwards.
+//! SpaceToDepth knows one order of channels, [block row, block column, channel]. For mode CRD of
+//! DepthToSpace, which has the channel first, the channels are put in that order afterwards.
 
 use syncline_onnx::{attr_int, attr_string};
 

@@ -1,8 +1,9 @@
 //! y = einsum of any number of operands: the gradient of an operand is the einsum of dy and the others.
 //!
-//! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is repeated, and so
-//! is that of an index which the others have with size 1. An ellipsis is written out with letters that the equation does not use. Where an index occurs twice in one operand (a
-//! diagonal), the gradient gets a letter of its own for the second axis and an identity matrix as another factor: for
+//! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is
+//! repeated, and so is that of an index which the others have with size 1. An ellipsis is written out with
+//! letters that the equation does not use. Where an index occurs twice in one operand (a diagonal), the
+//! gradient gets a letter of its own for the second axis and an identity matrix as another factor: for
 //! `ii->i`, dA is `i,ij->ij`.
 
 use std::collections::HashMap;
@@ -84,7 +85,8 @@ fn identity(n: &mut NodeGrad<'_>, operand: usize, axis: usize) -> String {
     n.call("EyeLike", &[&zeros])
 }
 
-/// Whether the gradient of an operand may have size 1 along its axis `letter`, of size `own`, because another operand has.
+/// Whether the gradient of an operand may have size 1 along its axis `letter`, of size `own`, because another
+/// operand has.
 fn is_short(
     n: &NodeGrad<'_>,
     equation: &SizedEquation,
@@ -105,7 +107,8 @@ fn is_short(
     Ok(false)
 }
 
-/// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are summed.
+/// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are
+/// summed.
 fn repeated(
     n: &mut NodeGrad<'_>,
     equation: &SizedEquation,
@@ -170,7 +173,8 @@ impl SizedEquation {
         Ok(Self { terms, result, spare, sizes })
     }
 
-    /// The term of an operand with a letter of its own for each axis, and the pairs of letters that must be equal.
+    /// The term of an operand with a letter of its own for each axis, and the pairs of letters that must be
+    /// equal.
     fn apart(&self, operand: usize) -> (Vec<char>, Vec<[char; 2]>) {
         let (mut term, mut twins) = (Vec::new(), Vec::new());
         for (&letter, &spare) in self.terms[operand].iter().zip(&self.spare) {

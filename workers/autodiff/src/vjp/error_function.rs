@@ -1,5 +1,5 @@
-//! The error function by operators that have float64 kernels: Gauss-Legendre quadrature of its integral, 24 points, for
-//! arguments up to 6, beyond which it is 1 to the last digit.
+//! The error function by operators that have float64 kernels: Gauss-Legendre quadrature of its integral, 24
+//! points, for arguments up to 6, beyond which it is 1 to the last digit.
 
 use syncline_onnx::attr_int;
 
@@ -24,8 +24,8 @@ pub(super) fn erf(n: &mut NodeGrad<'_>, x: &str) -> String {
     n.call("Mul", &[&sum, &x])
 }
 
-/// Points and weights on [-1, 1], by Newton's method on the Legendre polynomial (Davis and Rabinowitz, Methods of
-/// Numerical Integration, 1984, section 2.7).
+/// Points and weights on [-1, 1], by Newton's method on the Legendre polynomial (Davis and Rabinowitz,
+/// Methods of Numerical Integration, 1984, section 2.7).
 fn gauss_legendre(count: usize) -> (Vec<f64>, Vec<f64>) {
     let mut rule = (Vec::new(), Vec::new());
     for index in 0..count {

@@ -1,7 +1,7 @@
 //! Forward operators for which ONNX Runtime has no float64 kernel, by others for which it has.
 //!
-//! For the gradient check alone: speed does not matter, every shape is fixed, and the graph is written with float32
-//! constants that the caller widens. What is not listed stays, and keeps the check in float32.
+//! For the gradient check alone: speed does not matter, every shape is fixed, and the graph is written with
+//! float32 constants that the caller widens. What is not listed stays, and keeps the check in float32.
 //!
 //! | operator | written as |
 //! |---|---|

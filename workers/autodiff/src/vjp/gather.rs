@@ -1,4 +1,5 @@
-//! Reading by index: dx = zeros with dy added where each element was read. Indices may repeat and be negative.
+//! Reading by index: dx = zeros with dy added where each element was read. Indices may repeat and be
+//! negative.
 //!
 //! | operator | reads | dx |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! y = x * P(x) with P the distribution function of the normal distribution, or its approximation by tanh.
 //! Hendrycks and Gimpel, 2016, arXiv:1606.08415.
 //!
-//! Exact: dx = dy * (P(x) + x * p(x)) with P(x) = (1 + erf(x / sqrt 2)) / 2 and p(x) = e^(-x^2 / 2) / sqrt(2 pi).
-//! Tanh: P(x) = (1 + t) / 2 with t = tanh(c x (1 + a x^2)), and p(x) = (1 - t^2) / 2 * c (1 + 3 a x^2).
+//! Exact: dx = dy * (P(x) + x * p(x)) with P(x) = (1 + erf(x / sqrt 2)) / 2 and p(x) = e^(-x^2 / 2) / sqrt(2
+//! pi). Tanh: P(x) = (1 + t) / 2 with t = tanh(c x (1 + a x^2)), and p(x) = (1 - t^2) / 2 * c (1 + 3 a x^2).
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 

@@ -1,6 +1,7 @@
 //! Y = alpha A' B' + beta C, where A' is A or its transpose, and B' likewise.
 //!
-//! dA' = alpha dY B'^T and dB' = alpha A'^T dY, each one Gemm with the right flags: no Transpose is ever made.
+//! dA' = alpha dY B'^T and dB' = alpha A'^T dY, each one Gemm with the right flags: no Transpose is ever
+//! made.
 
 use syncline_onnx::{attr_float, attr_int};
 

@@ -1,5 +1,5 @@
-//! Pools over the whole image. Mean: dx = dy / positions. Lp: dx = sign(x) |x|^(p-1) dy y^(1-p). Max: dy is shared among the
-//! elements that are as large as y, which is a subgradient however many there are.
+//! Pools over the whole image. Mean: dx = dy / positions. Lp: dx = sign(x) |x|^(p-1) dy y^(1-p). Max: dy is
+//! shared among the elements that are as large as y, which is a subgradient however many there are.
 
 use super::mean_pool::{power_share, power_slope};
 use super::{InputGrads, NodeGrad};

@@ -1,8 +1,8 @@
-//! GroupNormalization and InstanceNormalization: the channels are cut into groups, and each group of each sample is
-//! normalized over its channels and all positions; an instance is a group of one channel.
+//! GroupNormalization and InstanceNormalization: the channels are cut into groups, and each group of each
+//! sample is normalized over its channels and all positions; an instance is a group of one channel.
 //!
-//! y = xhat * scale + bias, per channel, or per group as operator set 18 has it. Source: Wu and He, Group normalization,
-//! arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky, arXiv:1607.08022.
+//! y = xhat * scale + bias, per channel, or per group as operator set 18 has it. Source: Wu and He, Group
+//! normalization, arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky, arXiv:1607.08022.
 
 use syncline_onnx::{Dim, attr_int};
 

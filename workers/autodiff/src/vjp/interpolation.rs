@@ -1,8 +1,8 @@
 //! Resizing along one axis: which elements of the input each element of the output is made of.
 //!
-//! Output o stands at `position(o)` of the input, by the coordinate transformation; its value is the nearest element, or
-//! the two beside it (linear), or four (cubic), weighted; with antialias, where the axis shrinks, as many more as it
-//! shrinks. Computed in float32. Source: the ONNX operator Resize;
+//! Output o stands at `position(o)` of the input, by the coordinate transformation; its value is the nearest
+//! element, or the two beside it (linear), or four (cubic), weighted; with antialias, where the axis shrinks,
+//! as many more as it shrinks. Computed in float32. Source: the ONNX operator Resize;
 //! Keys, doi:10.1109/TASSP.1981.1163711, for the cubic weights.
 
 /// How one axis is resized.
@@ -32,8 +32,9 @@ impl Resized<'_> {
         Some(weights)
     }
 
-    /// Whether an element is chosen by a position so close to where the choice changes that another order of operations in
-    /// float32 may choose its neighbor. Where the scale is a whole number, or a power of two, nothing is rounded.
+    /// Whether an element is chosen by a position so close to where the choice changes that another order of
+    /// operations in float32 may choose its neighbor. Where the scale is a whole number, or a power of
+    /// two, nothing is rounded.
     pub(super) fn is_unsure(&self) -> bool {
         if self.scale.fract() == 0.0 || (1.0 / self.scale).fract() == 0.0 && self.scale.log2().fract() == 0.0
         {
@@ -109,7 +110,8 @@ impl Resized<'_> {
         }
     }
 
-    /// Every element within `reach`, measured in output elements where these are the larger ones, weighted by distance.
+    /// Every element within `reach`, measured in output elements where these are the larger ones, weighted by
+    /// distance.
     fn smooth(&self, position: f32, reach: f32, weight: impl Fn(f32) -> f32) -> Vec<(i64, f32)> {
         let (shrinks, center) = ((1.0 / self.scale).max(1.0), position + 0.5);
         let edge = |side: f32| (center + side * reach * shrinks + 0.5).floor() as i64;

@@ -1,8 +1,8 @@
 //! LayerNormalization and RMSNormalization: y = xhat * scale + bias, normalized over the last axes.
 //!
-//! Mean and 1 / deviation are outputs that LayerNormalization can return, in float32 whatever x is; RMSNormalization has none and takes no mean
-//! away. dscale = sum(dy * xhat), dbias = sum(dy). Source: Zhang and Sennrich, Root mean square layer normalization,
-//! arXiv:1910.07467, for the second.
+//! Mean and 1 / deviation are outputs that LayerNormalization can return, in float32 whatever x is;
+//! RMSNormalization has none and takes no mean away. dscale = sum(dy * xhat), dbias = sum(dy). Source: Zhang
+//! and Sennrich, Root mean square layer normalization, arXiv:1910.07467, for the second.
 
 use syncline_onnx::ElementType;
 

@@ -1,4 +1,5 @@
-//! Sizes and offsets along an axis: numbers where they are known, else integers that the graph computes when it runs.
+//! Sizes and offsets along an axis: numbers where they are known, else integers that the graph computes when
+//! it runs.
 
 use syncline_onnx::{attr_int, attr_ints};
 
@@ -97,7 +98,8 @@ pub(super) struct AxisRange {
     pub(super) size: Length,
 }
 
-/// Zeros of the shape of `whole`, with `part` at these ranges; along other axes the part is as long as the whole.
+/// Zeros of the shape of `whole`, with `part` at these ranges; along other axes the part is as long as the
+/// whole.
 ///
 /// This is the gradient of everything that cuts a block out of a value. One `Pad`.
 pub(super) fn padded(

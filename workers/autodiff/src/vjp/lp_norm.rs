@@ -1,7 +1,8 @@
-//! y = x / |x|_p along one axis, p 1 or 2: dx = (dy - slope * sum(dy * y)) / |x|_p, with slope = y for p 2 and sign(x) for p 1.
+//! y = x / |x|_p along one axis, p 1 or 2: dx = (dy - slope * sum(dy * y)) / |x|_p, with slope = y for p 2
+//! and sign(x) for p 1.
 //!
-//! Where all x are 0, ONNX Runtime answers 0, and dx is taken for 0: the quotient would be infinite, and NaN behind the next
-//! mask, in a batch with a single row of units that do nothing.
+//! Where all x are 0, ONNX Runtime answers 0, and dx is taken for 0: the quotient would be infinite, and NaN
+//! behind the next mask, in a batch with a single row of units that do nothing.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;

@@ -1,9 +1,9 @@
 //! Y = A B over the last two axes, numpy rules for the rest.
 //!
-//! Matrices: one Gemm each. A batch against one matrix (a linear layer on a sequence): the batch axes are folded into
-//! the rows, so that dB is one large Gemm instead of many small ones and a sum. Otherwise a batched MatMul with a
-//! transposed operand, which ONNX Runtime fuses, summed over repeated batch axes. A vector on the left counts as a matrix
-//! with one row; on the right there is none, see `forward::columns`.
+//! Matrices: one Gemm each. A batch against one matrix (a linear layer on a sequence): the batch axes are
+//! folded into the rows, so that dB is one large Gemm instead of many small ones and a sum. Otherwise a
+//! batched MatMul with a transposed operand, which ONNX Runtime fuses, summed over repeated batch axes. A
+//! vector on the left counts as a matrix with one row; on the right there is none, see `forward::columns`.
 
 use syncline_onnx::{Dim, attr_int, attr_ints};
 

@@ -1,10 +1,11 @@
 //! y = the largest element of each window; dy goes to the first element that is as large.
 //!
-//! Windows that tile the image: one slice per tap, compared with y; what is found takes dy, what is left goes on to the
-//! next tap; the parts are woven together. Where values are rounded to 16 bits, y may be rounded and the slices not, or the
-//! other way round: they are compared with the largest of themselves. Half the time of the other way on one thread (64x32x16x16, 2x2: 1.4 ms
-//! against 2.9 ms, of which ONNX Runtime's search with positions is 2 ms). Any other window: the positions that the
-//! operator can return, and a sum at those positions.
+//! Windows that tile the image: one slice per tap, compared with y; what is found takes dy, what is left goes
+//! on to the next tap; the parts are woven together. Where values are rounded to 16 bits, y may be rounded
+//! and the slices not, or the other way round: they are compared with the largest of themselves. Half the
+//! time of the other way on one thread (64x32x16x16, 2x2: 1.4 ms against 2.9 ms, of which ONNX Runtime's
+//! search with positions is 2 ms). Any other window: the positions that the operator can return, and a sum at
+//! those positions.
 
 use syncline_onnx::{attr_int, attr_ints, attr_string};
 

@@ -1,8 +1,9 @@
 //! Pools that add up their window: AveragePool, y = sum(x) / count, and LpPool, y = sum(|x|^p)^(1/p).
 //!
-//! The sum of a window is a convolution with ones, so its gradient is a transposed convolution with ones, of one
-//! channel: channels are folded into the batch. `count` is what the window holds of the image (or of the padded image),
-//! known when the graph is written. For LpPool, dx = sign(x) |x|^(p-1) * spread(dy * y^(1-p)), 0 where y is 0.
+//! The sum of a window is a convolution with ones, so its gradient is a transposed convolution with ones, of
+//! one channel: channels are folded into the batch. `count` is what the window holds of the image (or of the
+//! padded image), known when the graph is written. For LpPool, dx = sign(x) |x|^(p-1) * spread(dy * y^(1-p)),
+//! 0 where y is 0.
 
 use super::window::{Axis, Window};
 use super::{InputGrads, NodeGrad};

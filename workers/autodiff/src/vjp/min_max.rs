@@ -1,7 +1,9 @@
-//! y = max(a, b, ...) or min(a, b, ...): dy goes to the inputs that y equals; where several do, they share it equally.
+//! y = max(a, b, ...) or min(a, b, ...): dy goes to the inputs that y equals; where several do, they share it
+//! equally.
 //!
-//! Where values are rounded to 16 bits, y may equal none of them, as one of them was rounded after it was compared. There each
-//! is compared with all others instead: whichever of them are rounded, one is as large as all others.
+//! Where values are rounded to 16 bits, y may equal none of them, as one of them was rounded after it was
+//! compared. There each is compared with all others instead: whichever of them are rounded, one is as large
+//! as all others.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
@@ -28,7 +30,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     masks.iter().enumerate().map(side).collect()
 }
 
-/// Where an input is as large as each of the others, or as small. An input without others is as large as itself.
+/// Where an input is as large as each of the others, or as small. An input without others is as large as
+/// itself.
 fn beyond_others(n: &mut NodeGrad<'_>, index: usize) -> String {
     let (x, compare) = match n.node.op_type.as_str() {
         "Max" => (n.input(index), "GreaterOrEqual"),

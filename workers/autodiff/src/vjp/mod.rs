@@ -1,8 +1,8 @@
 //! Gradient rules, one operator per file; near relatives (activations, reductions) share one.
 //!
-//! A rule gets a forward node and the gradients of its outputs, and writes the gradients of its inputs. It may read
-//! every forward value, outputs included: a rule that uses the output instead of the input lets ONNX Runtime fuse the
-//! forward pair (Gemm + Relu) and free the input early.
+//! A rule gets a forward node and the gradients of its outputs, and writes the gradients of its inputs. It
+//! may read every forward value, outputs included: a rule that uses the output instead of the input lets ONNX
+//! Runtime fuse the forward pair (Gemm + Relu) and free the input early.
 
 mod activations;
 mod add;

@@ -16,8 +16,8 @@ pub(crate) struct NodeGrad<'a> {
     pub(crate) outputs: &'a [Option<String>],
     /// Which inputs want a gradient.
     pub(crate) needs: &'a [bool],
-    /// Whether values will be rounded to 16 bits, so that a value and what was chosen from it may differ: they are rounded in
-    /// different places, or one of them is not.
+    /// Whether values will be rounded to 16 bits, so that a value and what was chosen from it may differ:
+    /// they are rounded in different places, or one of them is not.
     pub(crate) rounded: bool,
 }
 

@@ -1,8 +1,10 @@
-//! What normalizations share: xhat = (x - mean) * r with r = 1 / sqrt(variance + epsilon), both taken over some axes.
+//! What normalizations share: xhat = (x - mean) * r with r = 1 / sqrt(variance + epsilon), both taken over
+//! some axes.
 //!
-//! With g = dy * scale, dx = r * (g - mean(g) - xhat * mean(g * xhat)), the means over the same axes; without the middle
-//! term if the mean is not taken away. Sums over axes of known size, so that a mean is a sum and a factor.
-//! Source: Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Ioffe and Szegedy, arXiv:1502.03167, section 3.
+//! With g = dy * scale, dx = r * (g - mean(g) - xhat * mean(g * xhat)), the means over the same axes; without
+//! the middle term if the mean is not taken away. Sums over axes of known size, so that a mean is a sum and a
+//! factor. Source: Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Ioffe and Szegedy,
+//! arXiv:1502.03167, section 3.
 
 use syncline_onnx::attr_int;
 

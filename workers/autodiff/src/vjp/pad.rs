@@ -1,8 +1,8 @@
 //! y = x with something around it, or cropped where a pad is negative.
 //!
-//! Around it a constant: dx = dy with the pads taken off, which is a Pad by the negative, and the constant's gradient is
-//! the sum of dy over what was put around. Around it a part of x (modes reflect, edge, wrap): each copy is added to its
-//! origin, see `positions`.
+//! Around it a constant: dx = dy with the pads taken off, which is a Pad by the negative, and the constant's
+//! gradient is the sum of dy over what was put around. Around it a part of x (modes reflect, edge, wrap):
+//! each copy is added to its origin, see `positions`.
 
 use syncline_onnx::attr_int;
 

@@ -1,8 +1,8 @@
 //! The gradient of any operator that only copies elements of its first input to places in its output.
 //!
-//! The operator is applied a second time, to the numbers 0, 1, 2, ... in the shape of x. That says for each element
-//! of y from which element of x it came; dy is added up there. Right for every shape and attribute, at the price of
-//! one scattered addition per element: rules use it where no block operation will do.
+//! The operator is applied a second time, to the numbers 0, 1, 2, ... in the shape of x. That says for each
+//! element of y from which element of x it came; dy is added up there. Right for every shape and attribute,
+//! at the price of one scattered addition per element: rules use it where no block operation will do.
 
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{attr_int, attr_string};

@@ -1,7 +1,7 @@
 //! y = x^p, element by element: dx = dy * p * x^(p-1) and dp = dy * y * log x, summed over what was repeated.
 //!
-//! Where p is 0, dx is 0 even at x = 0. Where x is not positive, y has no slope in p, and dp is 0. The exponents of
-//! everyday models (2, 3, 1/2) are constants and need no power.
+//! Where p is 0, dx is 0 even at x = 0. Where x is not positive, y has no slope in p, and dp is 0. The
+//! exponents of everyday models (2, 3, 1/2) are constants and need no power.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;

@@ -1,7 +1,7 @@
 //! y = product of x over axes (ReduceProd): dx = dy * (product of the others).
 //!
-//! That is dy * y / x where no element is zero. With `p` the product of all elements that are not zero and one zero,
-//! only the zero has a gradient, dy * p; with two, none has.
+//! That is dy * y / x where no element is zero. With `p` the product of all elements that are not zero and
+//! one zero, only the zero has a gradient, dy * p; with two, none has.
 
 use super::reductions::{again, at_axes};
 use super::{InputGrads, NodeGrad};

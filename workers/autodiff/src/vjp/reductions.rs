@@ -1,4 +1,5 @@
-//! Reductions of x over axes. With `k` the gradient dy, and `y` the result, at the axes of x (size one where reduced):
+//! Reductions of x over axes. With `k` the gradient dy, and `y` the result, at the axes of x (size one where
+//! reduced):
 //!
 //! | y | dx |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | ReduceLogSum | k e^-y, repeated |
 //! | ReduceLogSumExp | k e^(x - y) |
 //!
-//! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input since 13. An
-//! input need not be constant. ReduceProd has a file of its own.
+//! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input since
+//! 13. An input need not be constant. ReduceProd has a file of its own.
 
 use syncline_onnx::{Dim, attr_int};
 
@@ -112,7 +113,8 @@ pub(super) fn at_axes(n: &mut NodeGrad<'_>, value: &str) -> Result<String, Autod
 /// Another reduction over the same axes, which are kept.
 pub(super) fn again(n: &mut NodeGrad<'_>, op: &str, value: &str) -> Result<String, AutodiffError> {
     let keep = attr_int("keepdims", 1);
-    // ReduceSum reads its axes from an input in every operator set that is accepted, the others follow the node.
+    // ReduceSum reads its axes from an input in every operator set that is accepted, the others follow the
+    // node.
     if op == n.node.op_type {
         let attributes = n.node.attribute.iter().filter(|other| other.name != "keepdims").cloned();
         let inputs: Vec<&str> = [value].into_iter().chain(n.node.input.get(1).map(String::as_str)).collect();

@@ -1,8 +1,9 @@
-//! y = x resized along some axes. Each axis is a matrix of weights, so dx is dy times each of them, transposed; where each
-//! element was repeated a whole number of times, a sum of the repetitions.
+//! y = x resized along some axes. Each axis is a matrix of weights, so dx is dy times each of them,
+//! transposed; where each element was repeated a whole number of times, a sum of the repetitions.
 //!
-//! The weights are known when the graph is written (see `interpolation`), except where an element is chosen by rounding a
-//! position that lies between two: then the operator itself says in the graph which one it chooses.
+//! The weights are known when the graph is written (see `interpolation`), except where an element is chosen
+//! by rounding a position that lies between two: then the operator itself says in the graph which one it
+//! chooses.
 
 use syncline_onnx::proto::{AttributeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, attr_ints};
@@ -56,7 +57,8 @@ struct Matrix {
 
 enum Weights {
     Known(Vec<f32>),
-    /// One element for each output, by a rounding of which only ONNX Runtime is sure; the size is given by this scale, or itself.
+    /// One element for each output, by a rounding of which only ONNX Runtime is sure; the size is given by
+    /// this scale, or itself.
     Chosen {
         by_scale: Option<f32>,
     },
@@ -79,7 +81,8 @@ fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
     let mut changed: Vec<usize> = (0..from.len().min(to.len())).collect();
     changed.retain(|&axis| match &scales {
         Some(scales) => scales[axis] != 1.0,
-        // A node that resizes to sizes states all of them; those of batch and channels are the old ones where nobody knows them.
+        // A node that resizes to sizes states all of them; those of batch and channels are the old ones where
+        // nobody knows them.
         None => {
             let is_open = from[axis].fixed().is_none() && to[axis].fixed().is_none();
             !(from[axis].same(&to[axis]) || (is_open && axis < 2))
@@ -200,8 +203,8 @@ fn shrunk(
     Ok(sum(n.emitter, &parted, &[axis as i64 + 1]))
 }
 
-/// The weights `[output, input]` of an axis along which elements are chosen: the node itself says which, of the numbers of
-/// all elements. They are integers, of which it makes no others.
+/// The weights `[output, input]` of an axis along which elements are chosen: the node itself says which, of
+/// the numbers of all elements. They are integers, of which it makes no others.
 fn chosen(n: &mut NodeGrad<'_>, input: usize, output: usize, by_scale: Option<f32>) -> String {
     let numbers: Vec<i64> = (0..).take(input).collect();
     let numbers = n.emitter.constant(TensorProto::from_i64("", &[1, 1, input], &numbers));
@@ -226,7 +229,8 @@ fn chosen(n: &mut NodeGrad<'_>, input: usize, output: usize, by_scale: Option<f3
     n.mask(&same)
 }
 
-/// Multiplies one axis of `value`, which has as many axes and the first of `sizes`, by the matrix `weights`, whose first axis it is.
+/// Multiplies one axis of `value`, which has as many axes and the first of `sizes`, by the matrix `weights`,
+/// whose first axis it is.
 fn product(n: &mut NodeGrad<'_>, value: &str, axis: usize, sizes: &[Dim], weights: &str) -> String {
     let rank = sizes.len();
     if axis + 2 == rank {
@@ -234,7 +238,8 @@ fn product(n: &mut NodeGrad<'_>, value: &str, axis: usize, sizes: &[Dim], weight
         if sizes.first().is_none_or(|dim| dim.fixed().is_some() || dim.same(&"batch".into())) {
             return n.emitter.op("MatMul", &[&turned, value], &[]);
         }
-        // ONNX Runtime refuses to repeat the weights for no sample, which a selection may leave: there is one of zeros more.
+        // ONNX Runtime refuses to repeat the weights for no sample, which a selection may leave: there is one
+        // of zeros more.
         let mut pads = vec![0; 2 * rank];
         pads[rank] = 1;
         let [pads, start, end] = [pads, vec![0], vec![-1]].map(|list| n.emitter.ints(&list));

@@ -1,12 +1,12 @@
-//! y = x with updates written, added, multiplied in, or kept where they are larger or smaller, at indices (ScatterND,
-//! ScatterElements).
+//! y = x with updates written, added, multiplied in, or kept where they are larger or smaller, at indices
+//! (ScatterND, ScatterElements).
 //!
-//! * Written: the updates receive dy read at the indices, dx is dy with zeros written there. Indices that repeat have no
-//!   defined order then, and so no gradient either; with a reduction they may.
+//! * Written: the updates receive dy read at the indices, dx is dy with zeros written there. Indices that
+//!   repeat have no defined order then, and so no gradient either; with a reduction they may.
 //! * Added: dx = dy.
 //! * Largest, smallest: whoever is equal to the result shares dy with its equals.
-//! * Multiplied: each factor receives dy times the product of the others, which is the product of all factors but zeros,
-//!   where no other factor is zero.
+//! * Multiplied: each factor receives dy times the product of the others, which is the product of all factors
+//!   but zeros, where no other factor is zero.
 
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{attr_int, attr_string};

@@ -1,7 +1,7 @@
 //! y = every step-th element of x from start to end, along some axes: dx = dy where it came from, else 0.
 //!
-//! Where the steps are 1 and the starts are constants, that is dy with zeros around it. Ends may be anything: the
-//! size of y tells them. Other steps, backward ones too, go the way of `positions`.
+//! Where the steps are 1 and the starts are constants, that is dy with zeros around it. Ends may be anything:
+//! the size of y tells them. Other steps, backward ones too, go the way of `positions`.
 
 use super::lengths::{AxisRange, Length, padded};
 use super::positions::scattered;

@@ -1,8 +1,9 @@
 //! y = softmax(x) along one axis: dx = y * (dy - sum(dy * y)), the sum along the same axis.
 //!
-//! A row without any x above minus infinity, as that of a query whose keys are all masked, is NaN. Models put zeros in its
-//! place by a `Where`, through which no dy comes, but NaN times 0 is NaN: such a row counts as zeros here, as in PyTorch's
-//! `_safe_softmax`, of which its exporters write that `Where`. Without one y reaches the loss, and NaN is told of.
+//! A row without any x above minus infinity, as that of a query whose keys are all masked, is NaN. Models put
+//! zeros in its place by a `Where`, through which no dy comes, but NaN times 0 is NaN: such a row counts as
+//! zeros here, as in PyTorch's `_safe_softmax`, of which its exporters write that `Where`. Without one y
+//! reaches the loss, and NaN is told of.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;

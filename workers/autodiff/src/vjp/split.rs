@@ -1,4 +1,5 @@
-//! y1, y2, ... = the parts of x along an axis: dx = the gradients one after the other, zeros for a part without one.
+//! y1, y2, ... = the parts of x along an axis: dx = the gradients one after the other, zeros for a part
+//! without one.
 
 use syncline_onnx::attr_int;
 

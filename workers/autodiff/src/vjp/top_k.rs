@@ -1,4 +1,5 @@
-//! y = the k largest elements along an axis, in order, with their indices: dx = dy where each came from, else 0.
+//! y = the k largest elements along an axis, in order, with their indices: dx = dy where each came from, else
+//! 0.
 
 use super::positions::scatter_add_along;
 use super::{InputGrads, NodeGrad};

@@ -1,4 +1,5 @@
-//! y = x with its axes in another order: dx = dy with the order undone. Without `perm` the order is turned around.
+//! y = x with its axes in another order: dx = dy with the order undone. Without `perm` the order is turned
+//! around.
 
 use super::lengths::transposed;
 use super::{InputGrads, NodeGrad};

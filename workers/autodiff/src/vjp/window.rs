@@ -1,8 +1,8 @@
 //! Windows that slide over the last axes of an image: the geometry that convolutions and pools share.
 //!
 //! An image is `[batch, channels, spatial...]`. Along one axis, output position o reads the image at
-//! `o * stride + t * dilation - begin` for the taps t of the kernel; what lies outside of the image is padding. Spatial
-//! sizes must be known; the batch may be open.
+//! `o * stride + t * dilation - begin` for the taps t of the kernel; what lies outside of the image is
+//! padding. Spatial sizes must be known; the batch may be open.
 
 use syncline_onnx::{Dim, attr_int, attr_ints};
 
@@ -19,7 +19,8 @@ pub(super) struct Axis {
     pub(super) dilation: i64,
     /// Padding in front of the image.
     pub(super) begin: i64,
-    /// Padding behind the image, as the node states it; windows may end earlier, or later if the output was rounded up.
+    /// Padding behind the image, as the node states it; windows may end earlier, or later if the output was
+    /// rounded up.
     pub(super) end: i64,
 }
 
@@ -50,7 +51,8 @@ impl Window {
     /// The most taps that a kernel may have where a node is written for each.
     const MOST_TAPS: i64 = 1 << 12;
 
-    /// The window of a convolution or pool from `image` to `result`, for a rule that writes a node for each tap.
+    /// The window of a convolution or pool from `image` to `result`, for a rule that writes a node for each
+    /// tap.
     pub(super) fn of(
         n: &NodeGrad<'_>,
         image: &str,
@@ -106,7 +108,8 @@ impl Window {
                 "SAME_LOWER" => (total - total / 2, total / 2),
                 _ => (begin, end),
             };
-            // A pool that rounds up makes no window that would begin behind the image; not every shape inference knows.
+            // A pool that rounds up makes no window that would begin behind the image; not every shape
+            // inference knows.
             let beyond = rounds_up && bare.output > 1 && (bare.output - 1) * stride >= bare.input + begin;
             Axis { begin, end, output: bare.output - i64::from(beyond), ..bare }
         });
@@ -169,8 +172,8 @@ impl Window {
         n.emitter.op("Slice", &[padded, &starts, &ends, &axes, &steps], &[])
     }
 
-    /// Padding of the convolution that takes values at the output's positions back to the image; `None` where positions
-    /// are more than one element apart, or windows read nothing but padding.
+    /// Padding of the convolution that takes values at the output's positions back to the image; `None` where
+    /// positions are more than one element apart, or windows read nothing but padding.
     pub(super) fn backward_pads(&self) -> Option<Vec<i64>> {
         let around = |axis: &Axis| (axis.kernel - 1) * axis.dilation;
         let begins = self.each(|axis| around(axis) - axis.begin);
@@ -179,12 +182,12 @@ impl Window {
         (one_apart && pads.iter().all(|&pad| pad >= 0)).then_some(pads)
     }
 
-    /// Takes values at the output's positions back to the image, each to where its window has read: a `ConvTranspose` with
-    /// the weights of the convolution, in as many groups.
+    /// Takes values at the output's positions back to the image, each to where its window has read: a
+    /// `ConvTranspose` with the weights of the convolution, in as many groups.
     ///
-    /// Its padding is the same on both sides of every axis, since ONNX Runtime's CUDA provider leaves all else to the CPU.
-    /// What the output reads less behind the image than in front of it is added there; where it is the other way round,
-    /// or too much to be added, the surplus is made and cut off.
+    /// Its padding is the same on both sides of every axis, since ONNX Runtime's CUDA provider leaves all
+    /// else to the CPU. What the output reads less behind the image than in front of it is added there;
+    /// where it is the other way round, or too much to be added, the surplus is made and cut off.
     pub(super) fn spread(&self, n: &mut NodeGrad<'_>, signal: &str, weights: &str, group: i64) -> String {
         let ways: Vec<WayBack> = self.axes.iter().map(Axis::way_back).collect();
         let each = |number: fn(&WayBack) -> i64| -> Vec<i64> { ways.iter().map(number).collect() };

@@ -1,5 +1,5 @@
-//! The models of `tests/models` as PyTorch exported them, and their training graphs: each is derived once, because several
-//! tests look at the same ones and deriving takes longer than what they do with them.
+//! The models of `tests/models` as PyTorch exported them, and their training graphs: each is derived once,
+//! because several tests look at the same ones and deriving takes longer than what they do with them.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,9 +1,10 @@
 //! Checks derived gradients against central finite differences.
 //!
-//! The training graph computes in float32, the reference in float64: the forward model is rewritten to float64 and run
-//! by ONNX Runtime, the loss is computed here. With a step of 1e-5 the differences are good to about 1e-9, so that the
-//! tolerance is that of float32 alone. Where ONNX Runtime has no float64 kernel for an operator of the model, the
-//! reference runs in float32 with wide steps and four points, good to about 1e-5.
+//! The training graph computes in float32, the reference in float64: the forward model is rewritten to
+//! float64 and run by ONNX Runtime, the loss is computed here. With a step of 1e-5 the differences are good
+//! to about 1e-9, so that the tolerance is that of float32 alone. Where ONNX Runtime has no float64 kernel
+//! for an operator of the model, the reference runs in float32 with wide steps and four points, good to about
+//! 1e-5.
 
 use syncline_autodiff::{DeriveOptions, Loss, PREDICTED, TrainingGraph, derive};
 use syncline_onnx::proto::{TensorProto, ValueInfoProto};

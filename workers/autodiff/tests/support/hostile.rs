@@ -1,4 +1,5 @@
-//! What is done to a hostile file: whatever it holds, this returns. Shared by the fuzz targets and an ordinary test.
+//! What is done to a hostile file: whatever it holds, this returns. Shared by the fuzz targets and an
+//! ordinary test.
 
 #![allow(dead_code, reason = "each of those who share it needs a part")]
 
@@ -17,8 +18,8 @@ pub fn load(bytes: &[u8]) {
     }
 }
 
-/// Derives a training graph, which has to be one, and takes the file itself for one. The file's bytes choose loss and
-/// options, so that one file always means the same.
+/// Derives a training graph, which has to be one, and takes the file itself for one. The file's bytes choose
+/// loss and options, so that one file always means the same.
 pub fn transform(runtime: &Runtime, bytes: &[u8]) {
     load(bytes);
     let choice = bytes.iter().fold(0u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));

@@ -1,5 +1,5 @@
-//! Small damages to models: bytes that flip and end early, and, in models that can be read, names, sizes, attributes,
-//! operators and constants that change places. The same seed makes the same damage.
+//! Small damages to models: bytes that flip and end early, and, in models that can be read, names, sizes,
+//! attributes, operators and constants that change places. The same seed makes the same damage.
 
 #![allow(dead_code, reason = "each of those who share it needs a part")]
 

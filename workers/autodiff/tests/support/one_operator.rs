@@ -135,7 +135,8 @@ impl Case {
         self.check_with(name, |_, y| y);
     }
 
-    /// The same for an operator whose result has no axes, which no loss takes: it is multiplied by a parameter.
+    /// The same for an operator whose result has no axes, which no loss takes: it is multiplied by a
+    /// parameter.
     pub fn check_scalar(mut self, name: &str) {
         let c = self.weight(&[2], &[1.5, -0.7]);
         self.check_with(name, |graph, y| graph.op("Mul", &[&y, &c], &[]));

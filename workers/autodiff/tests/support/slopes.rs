@@ -1,9 +1,9 @@
 //! Checks derived gradients against differences of the training graph's own forward pass, in float32.
 //!
-//! ONNX Runtime has no float64 kernels for convolutions and most pools, and what batch statistics and Dropout do exists
-//! in the training graph alone. The loss is computed in float64 from the float32 output; two central differences, with a
-//! step and half of it, are extrapolated to step 0 (Richardson), which is exact where the output is linear in one
-//! element and of fourth order elsewhere, so that steps may be large.
+//! ONNX Runtime has no float64 kernels for convolutions and most pools, and what batch statistics and Dropout
+//! do exists in the training graph alone. The loss is computed in float64 from the float32 output; two
+//! central differences, with a step and half of it, are extrapolated to step 0 (Richardson), which is exact
+//! where the output is linear in one element and of fourth order elsewhere, so that steps may be large.
 
 use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
 use syncline_onnx::{Dim, ModelProto, SplitMix64};

@@ -3,11 +3,13 @@
 use super::{Graph, Node, ValueId};
 use crate::proto::GraphProto;
 
-/// Operators whose outputs behind the first are optional; those that a rule asked for and nobody reads cost time.
+/// Operators whose outputs behind the first are optional; those that a rule asked for and nobody reads cost
+/// time.
 const OPTIONAL_OUTPUTS: &[&str] = &["Dropout", "LayerNormalization", "MaxPool"];
 
 impl Graph {
-    /// The graph without the nodes, constants and optional outputs that its outputs do not need. Its inputs stay.
+    /// The graph without the nodes, constants and optional outputs that its outputs do not need. Its inputs
+    /// stay.
     pub fn remove_dead(self) -> GraphProto {
         self.split_off_dead().0
     }

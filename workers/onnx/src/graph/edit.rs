@@ -60,7 +60,8 @@ impl Graph {
         id
     }
 
-    /// Applies an operator of the standard with one output; the value that holds the same already, if there is one.
+    /// Applies an operator of the standard with one output; the value that holds the same already, if there
+    /// is one.
     pub fn op(&mut self, op: &str, inputs: &[ValueId], attributes: &[AttributeProto]) -> ValueId {
         self.op_of("", op, inputs, attributes)
     }
@@ -167,8 +168,8 @@ impl Graph {
         value
     }
 
-    /// Gives a value another name, which nothing else has; a node that was called like it as well. It keeps its old name
-    /// for [`value`](Self::value). Takes time in proportion to its readers.
+    /// Gives a value another name, which nothing else has; a node that was called like it as well. It keeps
+    /// its old name for [`value`](Self::value). Takes time in proportion to its readers.
     pub fn rename(&mut self, value: ValueId, name: &str) {
         let old = std::mem::replace(&mut self.values[value.0].name, name.to_owned());
         self.names.insert(name.to_owned(), value);

@@ -1,8 +1,8 @@
 //! A graph that is indexed by its values: who makes a value, and who reads it.
 //!
-//! Nodes stand in topological order: [`parse`](crate::parse()) brings those of a file into it, and a new node goes behind all
-//! others. A pass that rewrites a graph takes the nodes out ([`Graph::take_nodes`]) and puts them back one by one, as they
-//! are or in another form; ids of values stay the same meanwhile.
+//! Nodes stand in topological order: [`parse`](crate::parse()) brings those of a file into it, and a new node
+//! goes behind all others. A pass that rewrites a graph takes the nodes out ([`Graph::take_nodes`]) and puts
+//! them back one by one, as they are or in another form; ids of values stay the same meanwhile.
 //!
 //! ```
 //! use syncline_onnx::{Graph, mlp};
@@ -16,7 +16,8 @@
 //! assert!(graph.remove_dead().node.iter().all(|node| node.op_type != "Exp"), "no output needs it");
 //! ```
 //!
-//! Every operation but [`Graph::rename`] (the readers of one value) and those on the whole graph takes constant time.
+//! Every operation but [`Graph::rename`] (the readers of one value) and those on the whole graph takes
+//! constant time.
 
 mod captured;
 mod dead;

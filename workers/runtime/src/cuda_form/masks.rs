@@ -1,7 +1,7 @@
 //! Gradients that pass where a condition holds, as those of Relu: `dy * Cast(condition)`.
 //!
-//! On the CPU a product is faster than a choice. On a GPU the numbers that the condition is cast to are written and read
-//! for nothing. Where nothing passes, the result is 0 even for a gradient that is no number.
+//! On the CPU a product is faster than a choice. On a GPU the numbers that the condition is cast to are
+//! written and read for nothing. Where nothing passes, the result is 0 even for a gradient that is no number.
 
 use syncline_onnx::proto::{NodeProto, TensorProto};
 use syncline_onnx::{ElementType, Graph};

@@ -1,8 +1,8 @@
 //! A training graph as ONNX Runtime's CUDA provider runs it fast.
 //!
-//! Graphs are derived in the forms that are fast on the CPU, where the differences are larger. [`arrange`] takes and returns
-//! a model of standard operators that computes the same but for rounding; it is done when a model is loaded on a GPU,
-//! and never stored.
+//! Graphs are derived in the forms that are fast on the CPU, where the differences are larger. [`arrange`]
+//! takes and returns a model of standard operators that computes the same but for rounding; it is done when a
+//! model is loaded on a GPU, and never stored.
 //!
 //! | node | becomes | 196 MiB on an H200 |
 //! |---|---|---|
@@ -20,7 +20,8 @@ use syncline_onnx::{ElementType, Graph, ModelProto, TensorType, WeightGradient};
 /// Oldest operator set of the written nodes (`ReduceSum` with axes as an input).
 const LEAST_OPSET: i64 = 13;
 
-/// The model in the form for a GPU; `None` if nothing changes. A model whose nodes hold graphs of their own stays as it is.
+/// The model in the form for a GPU; `None` if nothing changes. A model whose nodes hold graphs of their own
+/// stays as it is.
 pub(super) fn arrange(model: &ModelProto) -> Option<ModelProto> {
     let graph = model.graph.as_ref()?;
     if model.opset() < LEAST_OPSET {
@@ -55,8 +56,8 @@ fn standard(node: &NodeProto) -> Option<&str> {
     node.domain.is_empty().then_some(node.op_type.as_str())
 }
 
-/// In what products of matrices are computed: float32, or the 16 bits that the graph casts their factors to. `None` for other
-/// numbers.
+/// In what products of matrices are computed: float32, or the 16 bits that the graph casts their factors to.
+/// `None` for other numbers.
 fn product_type(graph: &GraphProto) -> Option<ElementType> {
     let casts = graph.node.iter().filter(|node| node.op_type == "Cast").map(|node| node.int("to", 0));
     let cast = casts.filter_map(|code| i32::try_from(code).ok()).map(ElementType::from_code);

@@ -1,7 +1,7 @@
 //! Sums over axes that are not side by side, as over everything but the channels of an image.
 //!
-//! The provider has kernels of its own for the first or the last axes of a tensor; all else goes through cuDNN, at a
-//! seventh of the speed.
+//! The provider has kernels of its own for the first or the last axes of a tensor; all else goes through
+//! cuDNN, at a seventh of the speed.
 
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{Graph, attr_int};

@@ -1,25 +1,30 @@
 //! The gradient of the weights of a two-dimensional convolution, as one product of matrices.
 //!
-//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin].
-//! What every tap of the kernel reads is laid out as columns: `[channels x taps, positions]` for each image. Then either
+//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation
+//! - begin]. What every tap of the kernel reads is laid out as columns: `[channels x taps, positions]` for
+//! each image. Then either
 //!
-//! * images with few positions: signals and columns of all images are put side by side, for one product whose inner axis
-//!   runs over the batch as well; or
+//! * images with few positions: signals and columns of all images are put side by side, for one product whose
+//!   inner axis runs over the batch as well; or
 //! * one product per image, whose results are added up, where this is enough to keep a GPU busy.
 //!
-//! Measured on an H200, batch 64, ResNet-50's shapes, against a product for some taps at a time: 512 channels of 7 x 7
-//! with 3 x 3 taps 1053 -> 455 us, 256 of 14 x 14 658 -> 547, 64 of 56 x 56 1453 -> 1108, 3 of 224 x 224 with 7 x 7 taps
-//! 4276 -> 1647. The textbook form, a convolution with batch and channels exchanged, took up to 17 ms.
+//! Measured on an H200, batch 64, ResNet-50's shapes, against a product for some taps at a time: 512 channels
+//! of 7 x 7 with 3 x 3 taps 1053 -> 455 us, 256 of 14 x 14 658 -> 547, 64 of 56 x 56 1453 -> 1108, 3 of 224 x
+//! 224 with 7 x 7 taps 4276 -> 1647. The textbook form, a convolution with batch and channels exchanged, took
+//! up to 17 ms.
 
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{ElementType, Extent, Graph, ValueId, WeightGradient, attr_int};
 
-/// Positions of an image up to which the images of a batch go into one product: between 196 and 784 both ways are equal.
+/// Positions of an image up to which the images of a batch go into one product: between 196 and 784 both ways
+/// are equal.
 const FEW_POSITIONS: i64 = 196;
-/// Most bytes that the columns of an image may take. A batch of 64 has 4 GiB of them at most, for as long as a product takes.
+/// Most bytes that the columns of an image may take. A batch of 64 has 4 GiB of them at most, for as long as
+/// a product takes.
 const MOST_BYTES: i64 = 64 << 20;
 
-/// Writes the product under the name of the node's output, computed in `element`; `None` where what is there is as good.
+/// Writes the product under the name of the node's output, computed in `element`; `None` where what is there
+/// is as good.
 pub(super) fn write(
     gradient: &WeightGradient,
     element: ElementType,
@@ -69,7 +74,8 @@ pub(super) fn write(
     Some(())
 }
 
-/// What each tap reads at every position of the padded image, in this shape; its last two axes are height and width.
+/// What each tap reads at every position of the padded image, in this shape; its last two axes are height and
+/// width.
 fn read_by_taps(graph: &mut Graph, gradient: &WeightGradient, image: ValueId, shape: &[i64]) -> Vec<ValueId> {
     let [_, _, height, width] = gradient.weights;
     let axes = gradient.axes;

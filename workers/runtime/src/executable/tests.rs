@@ -76,7 +76,8 @@ fn a_device_reads_locked_memory_where_it_lies_and_other_memory_from_a_copy() {
     let b = [10.0, 20.0];
     assert_eq!(total(&mut executable, &first.floats[2..], &b, &[]).unwrap(), [13.0, 24.0]);
     assert_eq!(sent(&executable), [true, false]);
-    // Where it lay it may be gone: what reads it where it lies is told again, whatever is said to have changed.
+    // Where it lay it may be gone: what reads it where it lies is told again, whatever is said to have
+    // changed.
     assert_eq!(total(&mut executable, second.floats, &b, &[]).unwrap(), [15.0, 26.0]);
     drop(lock);
     assert_eq!(total(&mut executable, &first.floats[..2], &b, &["a"]).unwrap(), [11.0, 22.0]);

@@ -1,12 +1,13 @@
 //! Convolutions on ONNX Runtime's nchwc_op kernels, even where the weights change from run to run.
 //!
-//! ONNX Runtime's CPU provider has a second set of convolutions that keep 8 or 16 channels of a position side by side, as
-//! wide as the processor's registers: a third faster than the first set, and split among threads in every case. When it
-//! loads a model it moves convolutions there, but only those with constant weights, which a training graph has not. Here
-//! the same is done with ordinary nodes that bring the weights into the nchwc_op order at each run: they are small.
+//! ONNX Runtime's CPU provider has a second set of convolutions that keep 8 or 16 channels of a position side
+//! by side, as wide as the processor's registers: a third faster than the first set, and split among threads
+//! in every case. When it loads a model it moves convolutions there, but only those with constant weights,
+//! which a training graph has not. Here the same is done with ordinary nodes that bring the weights into the
+//! nchwc_op order at each run: they are small.
 //!
-//! [`arrange`] takes and returns a model. What it writes is for one kind of processor (see [`lanes`]) and for ONNX Runtime's
-//! CPU provider alone, so that it is done when a model is loaded, and never stored.
+//! [`arrange`] takes and returns a model. What it writes is for one kind of processor (see [`lanes`]) and for
+//! ONNX Runtime's CPU provider alone, so that it is done when a model is loaded, and never stored.
 //!
 //! | node | becomes |
 //! |---|---|

@@ -1,13 +1,15 @@
 //! The gradient of the weights of a two-dimensional convolution, as a convolution itself.
 //!
-//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin].
-//! With batch and channels exchanged this is the convolution of the image with the signal as its kernel, whose taps lie
-//! `stride` apart and whose windows lie `dilation` apart. The textbook form, and slow with ordinary kernels, which copy the
-//! whole image once per element of the result; the nchwc_op ones copy nothing, and add up over blocks of samples. A batch
-//! that is no whole number of blocks is filled up with zeros.
+//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation
+//! - begin]. With batch and channels exchanged this is the convolution of the image with the signal as its
+//! kernel, whose taps lie `stride` apart and whose windows lie `dilation` apart. The textbook form, and slow
+//! with ordinary kernels, which copy the whole image once per element of the result; the nchwc_op ones copy
+//! nothing, and add up over blocks of samples. A batch that is no whole number of blocks is filled up with
+//! zeros.
 //!
 //! Depthwise, no channels are added up, and samples take the place of positions: the images of a batch are
-//! concatenated along the height, and so are the signals, with zeros in between so that no window reads two images.
+//! concatenated along the height, and so are the signals, with zeros in between so that no window reads two
+//! images.
 
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{Extent, Graph, ValueId, WeightGradient, attr_int, attr_ints};
@@ -82,7 +84,8 @@ fn depthwise(part: &Part<'_>, graph: &mut Graph) -> Option<()> {
     if below < 0 {
         return None;
     }
-    // Rows of an image within the concatenated one, a whole number of strides; and of a signal within the kernel.
+    // Rows of an image within the concatenated one, a whole number of strides; and of a signal within the
+    // kernel.
     let steps = (reach(&rows, height) + rows.stride - 1) / rows.stride;
     let high = steps * rows.stride;
     let inside = reach(&rows, height) - rows.begin - rows.end;
@@ -134,7 +137,8 @@ fn missing(graph: &mut Graph, value: ValueId, lanes: i64) -> ValueId {
     graph.op("Mod", &[less, lanes], &[])
 }
 
-/// A value with zeros above, left of, below and right of each image, and so many samples of zeros behind the last.
+/// A value with zeros above, left of, below and right of each image, and so many samples of zeros behind the
+/// last.
 fn filled(
     graph: &mut Graph,
     value: ValueId,
@@ -146,7 +150,8 @@ fn filled(
     graph.op("Pad", &[value, pads], &[])
 }
 
-/// The images of a batch, with zeros around each, in blocks of channels: `[blocks, samples, size of a block]`.
+/// The images of a batch, with zeros around each, in blocks of channels: `[blocks, samples, size of a
+/// block]`.
 fn stack_images(
     graph: &mut Graph,
     value: ValueId,

@@ -1,5 +1,5 @@
-//! Shapes of weights of two-dimensional convolutions: float32 inputs of the graph, also with their channels exchanged and
-//! their kernel turned around, as the gradient of a convolution reads them.
+//! Shapes of weights of two-dimensional convolutions: float32 inputs of the graph, also with their channels
+//! exchanged and their kernel turned around, as the gradient of a convolution reads them.
 
 use std::collections::HashMap;
 

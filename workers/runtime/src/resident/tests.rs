@@ -7,7 +7,8 @@ fn kept(name: &str, elements: usize) -> KeptValue {
     KeptValue { input: name.to_owned(), output: format!("{name}.next"), shape: vec![elements] }
 }
 
-/// sum' = sum + x[at], steps' = steps + sum, both of one element; reports sum' twice. An `at` outside of x fails the run.
+/// sum' = sum + x[at], steps' = steps + sum, both of one element; reports sum' twice. An `at` outside of x
+/// fails the run.
 fn counter() -> Resident {
     let mut graph = GraphBuilder::new("counter");
     let sum = graph.input("sum", ElementType::F32, &[1.into()]);

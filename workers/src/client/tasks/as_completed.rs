@@ -45,12 +45,13 @@ pub struct AsCompleted<T> {
 }
 
 impl GraphRun {
-    /// What these tasks give, one after the other, each as soon as it has ended: a program goes on with the first results while the
-    /// others are still computed, and leaves whenever it has enough. Those that have ended between two looks come in any
-    /// order.
+    /// What these tasks give, one after the other, each as soon as it has ended: a program goes on with the
+    /// first results while the others are still computed, and leaves whenever it has enough. Those that
+    /// have ended between two looks come in any order.
     ///
-    /// A look costs one call for 10,000 tasks that are open, until one of these has ended. It comes after a tenth of the time since one
-    /// has ended last, 2 to 200 milliseconds, and after ten times what the look before has taken.
+    /// A look costs one call for 10,000 tasks that are open, until one of these has ended. It comes after a
+    /// tenth of the time since one has ended last, 2 to 200 milliseconds, and after ten times what the
+    /// look before has taken.
     ///
     /// # Errors
     /// E598 for a handle of another graph.
@@ -84,13 +85,14 @@ impl<T> AsCompleted<T> {
 }
 
 impl<T: DeserializeOwned> AsCompleted<T> {
-    /// Waits for the next task that ends; `None` once each was given. Waits for as long as it takes, and through five minutes without an
-    /// engine or Redis. May be called again after an error, and may be dropped while it waits: no task is lost or given twice.
+    /// Waits for the next task that ends; `None` once each was given. Waits for as long as it takes, and
+    /// through five minutes without an engine or Redis. May be called again after an error, and may be
+    /// dropped while it waits: no task is lost or given twice.
     ///
     /// # Errors
-    /// E131 if there is no such job, E650 if another has its name by now, E138 if it has fewer tasks; E300 if no engine is reached, E136 if none leads; of the
-    /// shards, what keeps them from giving a large value. That a task failed is no error here: it is in
-    /// [`value`](Completed::value).
+    /// E131 if there is no such job, E650 if another has its name by now, E138 if it has fewer tasks; E300 if
+    /// no engine is reached, E136 if none leads; of the shards, what keeps them from giving a large
+    /// value. That a task failed is no error here: it is in [`value`](Completed::value).
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
         while self.ended.is_empty() {
             if self.open.is_empty() {
@@ -124,7 +126,8 @@ impl<T: DeserializeOwned> AsCompleted<T> {
         Ok(Some(Completed { index, value }))
     }
 
-    /// Asks about the open tasks, some at a time, until some of these have ended; the next look begins behind them.
+    /// Asks about the open tasks, some at a time, until some of these have ended; the next look begins behind
+    /// them.
     async fn look(&mut self) -> Result<(), TaskError> {
         for _ in 0..self.open.len().div_ceil(MAX_ASKED) {
             let count = self.open.len().min(MAX_ASKED);

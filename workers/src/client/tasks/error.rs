@@ -34,7 +34,8 @@ pub enum TaskError {
         task: TaskIndex,
         /// How it ended: failed, skipped or canceled.
         state: TaskState,
-        /// Code of the failure that the reason tells of, such as that of a task for want of which this one was skipped.
+        /// Code of the failure that the reason tells of, such as that of a task for want of which this one
+        /// was skipped.
         code: Option<FaultCode>,
         /// Why, in a sentence without a full stop.
         reason: String,
@@ -59,7 +60,8 @@ pub enum TaskError {
         /// What postcard says.
         cause: String,
     },
-    /// The handle is that of another graph than the one that was submitted, whose values may be of other types.
+    /// The handle is that of another graph than the one that was submitted, whose values may be of other
+    /// types.
     #[error(
         "[E598] the handle of task {task} is of another graph than the one that was submitted as job {job}"
     )]

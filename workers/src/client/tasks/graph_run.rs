@@ -21,20 +21,21 @@ use crate::{
     span,
 };
 
-/// A job of general tasks, with the handles of the graph that was submitted: those of another graph are refused, whose values could be
-/// read as the wrong type. It has a client of its own, and is cheap to clone.
+/// A job of general tasks, with the handles of the graph that was submitted: those of another graph are
+/// refused, whose values could be read as the wrong type. It has a client of its own, and is cheap to clone.
 ///
-/// A program that was started again builds its graph again and submits it: the same graph is the job that is there. One that knows the
-/// id alone asks for tasks by their names, with [`Client::get_named`].
+/// A program that was started again builds its graph again and submits it: the same graph is the job that is
+/// there. One that knows the id alone asks for tasks by their names, with [`Client::get_named`].
 #[derive(Clone)]
 pub struct GraphRun {
     pub(super) client: Client,
-    /// The job that was submitted: of one that takes its name later nothing is read, and nothing is done to it.
+    /// The job that was submitted: of one that takes its name later nothing is read, and nothing is done to
+    /// it.
     pub(super) job: JobRef,
     is_new: bool,
     graph: GraphNumber,
-    /// When the job was submitted, in milliseconds since the epoch of Unix, once that was asked for: of many tasks that have failed, the
-    /// first asks.
+    /// When the job was submitted, in milliseconds since the epoch of Unix, once that was asked for: of many
+    /// tasks that have failed, the first asks.
     submitted_ms: Arc<OnceCell<Option<u64>>>,
 }
 
@@ -57,8 +58,8 @@ impl GraphRun {
         &self.job.id
     }
 
-    /// `false`: the same graph was submitted before, and is this job. Its values, and its errors, are those of then;
-    /// [`Client::replace_tasks`] runs it anew.
+    /// `false`: the same graph was submitted before, and is this job. Its values, and its errors, are those
+    /// of then; [`Client::replace_tasks`] runs it anew.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -78,7 +79,8 @@ impl GraphRun {
     /// Cancels the job, as [`Client::cancel`] does.
     ///
     /// # Errors
-    /// As [`Client::cancel`]; E650 if another job has the name by now, E139 if the job is damaged: [`Client::cancel`] ends it then.
+    /// As [`Client::cancel`]; E650 if another job has the name by now, E139 if the job is damaged:
+    /// [`Client::cancel`] ends it then.
     pub async fn cancel(&self) -> Result<(), ClientError> {
         self.client.cancel_job(&self.job, &Cancellation::default()).await
     }
@@ -86,7 +88,8 @@ impl GraphRun {
     /// Cancels one task of the job, as [`Client::cancel_task`] does.
     ///
     /// # Errors
-    /// As [`Client::cancel_task`]; E598 for a handle of another graph, E650 if another job has the name by now.
+    /// As [`Client::cancel_task`]; E598 for a handle of another graph, E650 if another job has the name by
+    /// now.
     pub async fn cancel_task<T>(&self, handle: &TaskHandle<T>, how: &Cancellation) -> Result<(), TaskError> {
         Ok(self.client.cancel_task_of(&self.job, self.task_of(handle)?, how).await?)
     }
@@ -100,8 +103,8 @@ impl GraphRun {
         given
     }
 
-    /// Adds to why something failed that the job was there before this submission: whoever has mended a function and runs the program
-    /// again would take it for a failure of the new one.
+    /// Adds to why something failed that the job was there before this submission: whoever has mended a
+    /// function and runs the program again would take it for a failure of the new one.
     async fn tell_of_an_earlier_submission(&self, reason: &mut String) {
         if self.is_new {
             return;

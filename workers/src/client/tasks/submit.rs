@@ -36,24 +36,25 @@ fn has_large_constants(task: &NewTask) -> bool {
 }
 
 impl Client {
-    /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
+    /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job
+    /// has begun.
     ///
-    /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the same client or as
-    /// another one, and gets the job that is there, even when it is over: one that has failed is run once more by
-    /// [`replace_tasks`](Self::replace_tasks). What a client that died has not sent is sent then:
-    /// a large graph goes in parts. While the engine is away each part is sent again, as long as the client is
-    /// [patient](crate::client::Patience).
+    /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the
+    /// same client or as another one, and gets the job that is there, even when it is over: one that has
+    /// failed is run once more by [`replace_tasks`](Self::replace_tasks). What a client that died has not
+    /// sent is sent then: a large graph goes in parts. While the engine is away each part is sent again,
+    /// as long as the client is [patient](crate::client::Patience).
     ///
     /// # Errors
-    /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that makes no sense, E130 if the id
-    /// is that of another job: nothing is stored of a graph that is refused. E410 if a shard is away; E300 if no engine is reached, E136
-    /// if none leads.
+    /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that
+    /// makes no sense, E130 if the id is that of another job: nothing is stored of a graph that is
+    /// refused. E410 if a shard is away; E300 if no engine is reached, E136 if none leads.
     pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         self.send_graph(graph, graph.id().parse()?, false).await
     }
 
-    /// Submits a graph as [`submit_tasks`](Self::submit_tasks); a job of the same id that is over makes room, with all that it gave,
-    /// also one of the same graph.
+    /// Submits a graph as [`submit_tasks`](Self::submit_tasks); a job of the same id that is over makes room,
+    /// with all that it gave, also one of the same graph.
     ///
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
@@ -61,8 +62,9 @@ impl Client {
         self.send_graph(graph, graph.id().parse()?, true).await
     }
 
-    /// Submits a graph as [`submit_tasks`](Self::submit_tasks), as a new job in any case: under its own id, or if that is taken under the
-    /// first one that is free of `sums-2`, `sums-3` and so on. [`GraphRun::id`] says which.
+    /// Submits a graph as [`submit_tasks`](Self::submit_tasks), as a new job in any case: under its own id,
+    /// or if that is taken under the first one that is free of `sums-2`, `sums-3` and so on.
+    /// [`GraphRun::id`] says which.
     ///
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks), but for E130.
@@ -82,8 +84,8 @@ impl Client {
         let (classes, tasks) = graph.tasks()?;
         let parts = parts(tasks, 0);
         let mut first = part(tasks, parts.first().cloned().unwrap_or_default());
-        // Of a job that is there nothing large is sent before the engine says that it is another one. One that is replaced goes when the
-        // engine is told, and not before everything has been uploaded.
+        // Of a job that is there nothing large is sent before the engine says that it is another one. One
+        // that is replaced goes when the engine is told, and not before everything has been uploaded.
         let large = first.iter().position(has_large_constants).filter(|_| !replace);
         let asks_first = large.is_some() && self.is_known(&id).await?;
         if asks_first {
@@ -93,8 +95,8 @@ impl Client {
         let complete = parts.len() <= 1 && !asks_first;
         let (classes, digest) = (classes.to_vec(), graph.digest());
         let spec = GraphSpec { id: id.clone(), digest, classes, tasks: first, complete };
-        // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the same graph when
-        // it is submitted once more.
+        // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the
+        // same graph when it is submitted once more.
         let nonce: u32 = rand::random();
         let mut there = self.send_first(spec.clone(), nonce, replace).await?;
         let mut times_left = SENDS_AFTER_A_LOSS;
@@ -107,7 +109,8 @@ impl Client {
                     there = self.send_first(spec.clone(), nonce, replace).await?;
                 }
                 Err(error) => {
-                    // Whoever has begun a job clears it away; another client may still be sending it otherwise.
+                    // Whoever has begun a job clears it away; another client may still be sending it
+                    // otherwise.
                     if there.nonce == nonce {
                         self.abandon(&id, nonce).await;
                     }

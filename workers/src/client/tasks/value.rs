@@ -18,8 +18,8 @@ use crate::{
     functions::{TaskHandle, ValueStore, decode},
 };
 
-/// Between two looks, unless the job ends: a tenth of the time waited so far, so that a short wait ends soon and a long one
-/// costs little.
+/// Between two looks, unless the job ends: a tenth of the time waited so far, so that a short wait ends soon
+/// and a long one costs little.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Values that are waited for at a time: each is asked for on its own.
@@ -31,18 +31,18 @@ pub(super) fn pause(waited: Duration) -> Duration {
 }
 
 impl GraphRun {
-    /// What a task gives, once it is done. Waits as [`wait`](Self::wait) does: for as long as it takes, and through five minutes without
-    /// an engine or Redis.
+    /// What a task gives, once it is done. Waits as [`wait`](Self::wait) does: for as long as it takes, and
+    /// through five minutes without an engine or Redis.
     ///
     /// # Errors
-    /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept; E598 for a
-    /// handle of another graph; E650 if another job has the name by now.
+    /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is
+    /// then not kept; E598 for a handle of another graph; E650 if another job has the name by now.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
         self.value_of(self.task_of(handle)?).await
     }
 
-    /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched side by side: the first
-    /// that is found to give nothing ends it.
+    /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched
+    /// side by side: the first that is found to give nothing ends it.
     ///
     /// # Errors
     /// As [`get`](Self::get), of one of the tasks.
@@ -70,11 +70,13 @@ impl GraphRun {
 }
 
 impl Client {
-    /// What [`GraphRun::get`] gives, of the task of that name, for a program that has no handle: which type it gives is up to the
-    /// caller. The bytes of a value say nothing of its type, and may well be read as another: a text is also a list of small numbers.
+    /// What [`GraphRun::get`] gives, of the task of that name, for a program that has no handle: which type
+    /// it gives is up to the caller. The bytes of a value say nothing of its type, and may well be read
+    /// as another: a text is also a list of small numbers.
     ///
     /// # Errors
-    /// As [`GraphRun::get`]; E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
+    /// As [`GraphRun::get`]; E344 if the job has no task of that name, E343 if its bytes cannot be read as
+    /// that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let view = self.task_named(job, &name.parse()?).await?;
         self.value_of(&job.clone().into(), view.task).await

@@ -13,7 +13,8 @@ impl Client {
     /// The general tasks of a job that a query asks for, in their order.
     ///
     /// # Errors
-    /// E131 if there is no such job, E138 if it is no graph of tasks; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E138 if it is no graph of tasks; E300 if no engine is reached, E136 if
+    /// none leads.
     pub async fn tasks(&self, job: &JobId, query: &TaskQuery) -> Result<Vec<TaskView>, ClientError> {
         self.tasks_within(self.patience, &job.clone().into(), query).await
     }
@@ -31,7 +32,8 @@ impl Client {
         .await
     }
 
-    /// Gives out nothing more of a job; what workers have already goes on, and a training then lets its workers go.
+    /// Gives out nothing more of a job; what workers have already goes on, and a training then lets its
+    /// workers go.
     ///
     /// # Errors
     /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.

@@ -24,7 +24,8 @@ pub(in crate::data) struct Augmentation {
 }
 
 impl Augmentation {
-    /// `None` if nothing is asked for; E479 where it cannot be done. `inputs`: one for each input of the model.
+    /// `None` if nothing is asked for; E479 where it cannot be done. `inputs`: one for each input of the
+    /// model.
     pub(in crate::data) fn of(
         spec: &DataSpec,
         inputs: &[Column],

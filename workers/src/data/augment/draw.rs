@@ -38,8 +38,8 @@ pub(super) struct Draw {
 const AUGMENT: u64 = 0x61_7567_6d65_6e74;
 
 impl Draw {
-    /// For the sample of this row of the data set. All is drawn whatever is asked for: a setting changes nothing of what the
-    /// others do.
+    /// For the sample of this row of the data set. All is drawn whatever is asked for: a setting changes
+    /// nothing of what the others do.
     pub(super) fn of(rule: Rule, pass: Pass, row: u32) -> Self {
         let key = [pass.seed ^ AUGMENT, pass.epoch.into(), row.into()];
         let mut state = key.into_iter().fold(0, |mut mixed, number| {
@@ -68,7 +68,8 @@ mod tests {
         (0..SAMPLES).map(|row| Draw::of(rule, pass, row)).collect()
     }
 
-    /// How often each value comes, and whether all come about as often: within five deviations of a binomial distribution.
+    /// How often each value comes, and whether all come about as often: within five deviations of a binomial
+    /// distribution.
     fn assert_uniform(name: &str, values: impl Iterator<Item = usize>, count: usize) {
         let mut found = vec![0f64; count];
         values.for_each(|value| found[value] += 1.0);

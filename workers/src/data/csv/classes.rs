@@ -1,5 +1,5 @@
-//! Labels that are texts: each text is a class, by its place among the distinct texts of the training file in ascending order of
-//! their bytes. So whoever has read that file knows the same numbers.
+//! Labels that are texts: each text is a class, by its place among the distinct texts of the training file in
+//! ascending order of their bytes. So whoever has read that file knows the same numbers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ pub(super) struct Texts {
     training: Option<PathBuf>,
 }
 
-/// Whether a text may be the name of a class: not one that is missing, of several columns between other separators, or a number with a
-/// decimal comma.
+/// Whether a text may be the name of a class: not one that is missing, of several columns between other
+/// separators, or a number with a decimal comma.
 fn is_name(text: &[u8]) -> bool {
     !text.is_empty() && !text.contains(&b';') && !text.contains(&b'\t') && !has_comma(text)
 }
@@ -101,7 +101,8 @@ impl Labels {
         Ok(Some(f64::from(number)))
     }
 
-    /// The names of the classes, where labels are texts, and the class of each number that a label was given, unless it is that number.
+    /// The names of the classes, where labels are texts, and the class of each number that a label was given,
+    /// unless it is that number.
     pub(super) fn into_classes(self) -> Option<(Vec<String>, Option<Vec<u32>>)> {
         let Self::Texts(Texts { numbers, training }) = self else { return None };
         let sorted: BTreeMap<String, u32> = numbers.into_iter().collect();

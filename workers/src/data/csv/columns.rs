@@ -1,4 +1,5 @@
-//! What becomes of each column of a CSV file: which are the label, and which number of the sample the others are.
+//! What becomes of each column of a CSV file: which are the label, and which number of the sample the others
+//! are.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub(in crate::data) enum LabelColumns<'a> {
         /// So many last ones, where nothing is named.
         last: u32,
         names: &'a [String],
-        /// Numbers of a sample, if they are known: a file without names that has `last` more columns has those of the label.
+        /// Numbers of a sample, if they are known: a file without names that has `last` more columns has
+        /// those of the label.
         features: Option<usize>,
     },
 }
@@ -78,9 +80,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Looks at the first record, and steps over it if it is a header: if it has to hold names, or holds no number.
-    /// `inputs`: which columns each input of the model takes; none where the only one takes all that are no label. `like`: the header of the
-    /// training file, whose columns this one has in any order.
+    /// Looks at the first record, and steps over it if it is a header: if it has to hold names, or holds no
+    /// number. `inputs`: which columns each input of the model takes; none where the only one takes all
+    /// that are no label. `like`: the header of the training file, whose columns this one has in any
+    /// order.
     pub(super) fn find(
         path: &Path,
         fields: &mut Fields<'_>,
@@ -179,7 +182,8 @@ impl Columns {
     }
 }
 
-/// These columns are something else, by their numbers in the list; the others are the sample, as they stand in the file.
+/// These columns are something else, by their numbers in the list; the others are the sample, as they stand
+/// in the file.
 fn in_order(count: usize, others: &[usize], other: impl Fn(usize) -> Place) -> Vec<Place> {
     let mut places = vec![None; count];
     others.iter().enumerate().for_each(|(number, &column)| places[column] = Some(other(number)));
@@ -208,8 +212,8 @@ pub(super) fn other_separator(start: &[u8], separator: Separator) -> String {
     }
 }
 
-/// The same where `name` was looked for among the columns of the first line of `start` and is one between other separators.
-/// Commas may then be decimal points, or stand in names.
+/// The same where `name` was looked for among the columns of the first line of `start` and is one between
+/// other separators. Commas may then be decimal points, or stand in names.
 pub(super) fn separator_before(name: &str, start: &[u8], separator: Separator) -> Option<String> {
     let text = first_line(start);
     let is_name = |part: &[u8]| {

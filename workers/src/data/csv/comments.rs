@@ -8,8 +8,8 @@ use super::fields::Fields;
 use super::header::First;
 use super::input_columns::InputColumns;
 
-/// Steps over comments. A line that has all names of the label, or of columns that inputs take, is no comment but the header, whatever it
-/// begins with.
+/// Steps over comments. A line that has all names of the label, or of columns that inputs take, is no comment
+/// but the header, whatever it begins with.
 pub(super) fn pass_over(
     path: &Path,
     fields: &mut Fields<'_>,

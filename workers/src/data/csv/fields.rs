@@ -1,4 +1,5 @@
-//! A CSV file field by field, each with its line and column. No field takes more memory than [`MAX_FIELD_BYTES`].
+//! A CSV file field by field, each with its line and column. No field takes more memory than
+//! [`MAX_FIELD_BYTES`].
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The names of the columns of a CSV file: how a label is found by its name, and how the columns of a test or validation
-//! file are found by those of the training file.
+//! The names of the columns of a CSV file: how a label is found by its name, and how the columns of a test or
+//! validation file are found by those of the training file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,8 @@ impl First {
         Ok(labels)
     }
 
-    /// The column of this name, which has to be there once; or what the file has instead, in words. `start`: the file from here on.
+    /// The column of this name, which has to be there once; or what the file has instead, in words. `start`:
+    /// the file from here on.
     pub(super) fn column_of(&self, name: &str, start: &[u8], separator: Separator) -> Result<usize, String> {
         let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
         let Some(column) = columns.next() else {
@@ -107,7 +108,8 @@ impl First {
         }
     }
 
-    /// The column that was probably meant by a name that none has, as the end of a sentence; empty where none is near.
+    /// The column that was probably meant by a name that none has, as the end of a sentence; empty where none
+    /// is near.
     fn meant_by(&self, name: &str) -> String {
         let meant = nearest(name, self.names.iter().map(String::as_str));
         meant.map(|meant| format!("; did you mean {}?", quoted(meant))).unwrap_or_default()
@@ -124,17 +126,20 @@ impl First {
 }
 
 impl Header {
-    /// Whether the first record of another file is a sample, and names nothing, whatever is asked for by name.
+    /// Whether the first record of another file is a sample, and names nothing, whatever is asked for by
+    /// name.
     pub(super) fn is_sample(&self, first: &First) -> bool {
         first.has_number && !first.names.iter().any(|name| self.names.contains(name))
     }
 
-    /// Whether a file without a header that has so many columns, so many of them of the label, has the columns of this one.
+    /// Whether a file without a header that has so many columns, so many of them of the label, has the
+    /// columns of this one.
     pub(super) fn has_labels(&self, columns: usize, labels: usize, is_labeled: bool) -> bool {
         columns == self.names.len() && (!is_labeled || labels == self.labels.len())
     }
 
-    /// What each column holds of a file that has the columns of this one in the same order; the label is ignored unless it is asked for.
+    /// What each column holds of a file that has the columns of this one in the same order; the label is
+    /// ignored unless it is asked for.
     pub(super) fn places_in_order(&self, is_labeled: bool) -> Vec<Place> {
         let place = |place: &Place| match place {
             Place::Label(_) if !is_labeled => Place::Ignored,
@@ -166,7 +171,8 @@ impl Header {
         self.names.get(column).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// Its names, where all are numbers, as those of a sample are; none where they count the columns from 0 or 1.
+    /// Its names, where all are numbers, as those of a sample are; none where they count the columns from 0
+    /// or 1.
     pub(in crate::data) fn numbers(&self) -> Vec<String> {
         let names: Vec<&String> = self.names.iter().filter(|name| !name.is_empty()).collect();
         let count_from =
@@ -199,8 +205,9 @@ impl Header {
         })
     }
 
-    /// What each column of another file with a header holds, by their names. `labels`: how the job calls the label of that
-    /// file, if it says so. Where it is not labeled, columns of the label may be there or not, and hold nothing.
+    /// What each column of another file with a header holds, by their names. `labels`: how the job calls the
+    /// label of that file, if it says so. Where it is not labeled, columns of the label may be there or
+    /// not, and hold nothing.
     pub(super) fn places_in(
         &self,
         path: &Path,

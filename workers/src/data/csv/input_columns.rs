@@ -15,8 +15,9 @@ pub(in crate::data) struct InputColumns<'a> {
     pub(in crate::data) columns: &'a [String],
 }
 
-/// What each column holds of a file with this header; those that neither an input nor the label takes hold nothing. `like`: the header of the
-/// training file, if this is another one. `start`: the file from its header on, and what separates its columns.
+/// What each column holds of a file with this header; those that neither an input nor the label takes hold
+/// nothing. `like`: the header of the training file, if this is another one. `start`: the file from its
+/// header on, and what separates its columns.
 pub(super) fn places(
     path: &Path,
     first: &First,

@@ -1,9 +1,9 @@
-//! Numbers between commas, semicolons or tabs, one sample a record, as RFC 4180 has it: fields may stand in double quotes, and records
-//! end in LF or CRLF.
+//! Numbers between commas, semicolons or tabs, one sample a record, as RFC 4180 has it: fields may stand in
+//! double quotes, and records end in LF or CRLF.
 //!
-//! Comments above the first record are passed over, a header is skipped, the columns of the label and of each input may be given by name,
-//! and the columns of a test or validation file are found by their names. Labels of one column that are classes may be texts. Source:
-//! www.rfc-editor.org/rfc/rfc4180.
+//! Comments above the first record are passed over, a header is skipped, the columns of the label and of each
+//! input may be given by name, and the columns of a test or validation file are found by their names. Labels
+//! of one column that are classes may be texts. Source: www.rfc-editor.org/rfc/rfc4180.
 
 mod classes;
 mod columns;

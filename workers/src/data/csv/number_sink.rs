@@ -19,14 +19,16 @@ pub(super) trait NumberSink {
     fn replace(&mut self, by: &[u32]) -> Result<(), DataError>;
 }
 
-/// Keeps them in memory: in four bytes as long as all are integers that models take from floats as well, else as float64.
+/// Keeps them in memory: in four bytes as long as all are integers that models take from floats as well, else
+/// as float64.
 pub(super) struct NumbersInMemory<'a> {
     /// The first file of the table.
     table: &'a Path,
     pub(super) numbers: Numbers,
 }
 
-/// Whether what becomes of a number does not depend on whether it is kept as int32: it counts as whole, and keeps its sign.
+/// Whether what becomes of a number does not depend on whether it is kept as int32: it counts as whole, and
+/// keeps its sign.
 fn is_integer(number: f64) -> bool {
     number.abs() < EXACT_INTEGERS && f64::from(number as i32).to_bits() == number.to_bits()
 }
@@ -67,7 +69,8 @@ impl NumberSink for NumbersInMemory<'_> {
     }
 }
 
-/// Keeps parts of each sample by themselves, as each input takes its own: an integer takes four bytes whatever stands in the columns of another.
+/// Keeps parts of each sample by themselves, as each input takes its own: an integer takes four bytes
+/// whatever stands in the columns of another.
 pub(super) struct NumbersOfParts<'a> {
     /// Of a sample.
     width: usize,

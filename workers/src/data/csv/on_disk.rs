@@ -21,7 +21,8 @@ use super::table::{Read, Table, TableArrays};
 use super::table_cache::{ABOUT, Held, LABELS, SAMPLES, TableCache};
 use super::table_file::Beginning;
 
-/// What numbers are is known by their key: it changes with what becomes of the same files, and with what lies in a folder.
+/// What numbers are is known by their key: it changes with what becomes of the same files, and with what lies
+/// in a folder.
 const VERSION: u32 = 2;
 
 /// How a table is kept that is not in memory.
@@ -145,7 +146,8 @@ impl Table<'_> {
         self.files[0].0.path
     }
 
-    /// The samples of each file: `part` gets its path, its columns, how many samples are before it, and how many it has.
+    /// The samples of each file: `part` gets its path, its columns, how many samples are before it, and how
+    /// many it has.
     fn parts(
         &self,
         rows: &[usize],

@@ -19,15 +19,15 @@ struct Reading {
     columns: usize,
     /// Whether all records have as many.
     is_even: bool,
-    /// Fields that are not empty, and how many of them are numbers: below the first record, which may be a header, or of it where it is
-    /// the only one.
+    /// Fields that are not empty, and how many of them are numbers: below the first record, which may be a
+    /// header, or of it where it is the only one.
     filled: usize,
     numbers: usize,
 }
 
-/// Finds it: the one that cuts all records into as many columns, two or more, and of several such the one by which most fields are
-/// numbers. Where none does, the one that cuts the first record, and otherwise commas: what is wrong with the file is said as it is read.
-/// `bytes`: without byte order mark.
+/// Finds it: the one that cuts all records into as many columns, two or more, and of several such the one by
+/// which most fields are numbers. Where none does, the one that cuts the first record, and otherwise commas:
+/// what is wrong with the file is said as it is read. `bytes`: without byte order mark.
 pub(super) fn find(path: &Path, bytes: &[u8], skip_lines: u32) -> Result<Separator, DataError> {
     let readings = Separator::ALL.map(|separator| Reading::of(path, bytes, skip_lines, separator));
     let mut candidates: Vec<&Reading> = readings.iter().filter(|reading| reading.columns > 1).collect();

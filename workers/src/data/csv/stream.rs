@@ -11,7 +11,8 @@ use super::text_reader::TextReader;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: u64 = 256 << 10;
-/// So many are here where a field is cut out, or else all that are left: more than any field has, were all of it quotes.
+/// So many are here where a field is cut out, or else all that are left: more than any field has, were all of
+/// it quotes.
 const AHEAD_BYTES: usize = 4 * MAX_FIELD_BYTES;
 
 /// What is left to read of a file.
@@ -26,13 +27,15 @@ pub(super) struct FieldStream<'a> {
 }
 
 impl<'a> FieldStream<'a> {
-    /// The fields of what is left, where a record begins, in this line. White space at the end of the file is no record.
+    /// The fields of what is left, where a record begins, in this line. White space at the end of the file is
+    /// no record.
     pub(super) fn new(path: &'a Path, reader: TextReader<'a>, line: u64, separator: Separator) -> Self {
         let cutter = Cutter::new(path, separator, line);
         Self { cutter, reader, piece: Vec::new(), at: 0, is_last: false }
     }
 
-    /// How many bytes of the file, as it lies on the disk or in memory, were read; the last of them may still be in the piece.
+    /// How many bytes of the file, as it lies on the disk or in memory, were read; the last of them may still
+    /// be in the piece.
     pub(super) fn position(&self) -> u64 {
         self.reader.position()
     }

@@ -27,7 +27,8 @@ const PENDING_NUMBERS: usize = STEP_BYTES / 8;
 #[derive(Debug, Clone)]
 pub(in crate::data) struct Wanted<'a> {
     pub(in crate::data) label: LabelColumns<'a>,
-    /// In the order in which the model has them; none where its only input takes all columns that are no label.
+    /// In the order in which the model has them; none where its only input takes all columns that are no
+    /// label.
     pub(in crate::data) inputs: Vec<InputColumns<'a>>,
     /// Lines at the top that are not looked at.
     pub(in crate::data) skip_lines: u32,
@@ -93,8 +94,8 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether this first record of a file names columns of inputs, and the label is asked for by name, too: nobody else has to say which
-    /// column is what.
+    /// Whether this first record of a file names columns of inputs, and the label is asked for by name, too:
+    /// nobody else has to say which column is what.
     fn is_named_by(&self, first: &First) -> bool {
         let mut of_inputs = self.inputs.iter().flat_map(|input| input.columns);
         !matches!(self.label, LabelColumns::Last(1..)) && of_inputs.any(|name| first.names.contains(name))
@@ -114,7 +115,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether files other than those of the training set are read by the names of these: if one has a header, or texts as labels.
+/// Whether files other than those of the training set are read by the names of these: if one has a header, or
+/// texts as labels.
 pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> Result<bool, DataError> {
     for file in files {
         let head = file.head()?;
@@ -156,9 +158,10 @@ pub(in crate::data) fn read_names(
     Ok(Some(TableNames { header, classes: None, separator: Some(beginning.separator) }))
 }
 
-/// Reads files as one table: what each input takes, labels, and the names of its columns and classes; `None` if there is no file. Empty lines at
-/// the end of a file are allowed. `like`: the names of the training set, by which the columns of these, and the classes, are found.
-/// Without it the first file names the columns of all. Where a file is not in memory, the table is not.
+/// Reads files as one table: what each input takes, labels, and the names of its columns and classes; `None`
+/// if there is no file. Empty lines at the end of a file are allowed. `like`: the names of the training set,
+/// by which the columns of these, and the classes, are found. Without it the first file names the columns of
+/// all. Where a file is not in memory, the table is not.
 pub(in crate::data) fn read(
     files: &[File<'_>],
     wanted: &Wanted<'_>,

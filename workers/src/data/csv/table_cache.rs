@@ -1,9 +1,12 @@
-//! Tables that do not fit in memory, as numbers: folders of files that all processes of a user share, each made by the first one that needs it.
+//! Tables that do not fit in memory, as numbers: folders of files that all processes of a user share, each
+//! made by the first one that needs it.
 //!
-//! A table lies in the folder of its key, which appears there by one rename of `KEY.part`, whose files were synced before: a reader sees
-//! all of it or nothing. Whoever writes holds a lock of `KEY.part/lock`, and others wait for it; whoever reads holds one of `KEY/samples`, and is left
-//! alone. A process that is killed loses its locks: what it has left is removed before the next table is written. So are tables that nobody reads, those
-//! that were used last excepted. A table that is damaged is made again in a new folder: whoever has opened the files of the old one keeps them.
+//! A table lies in the folder of its key, which appears there by one rename of `KEY.part`, whose files were
+//! synced before: a reader sees all of it or nothing. Whoever writes holds a lock of `KEY.part/lock`, and
+//! others wait for it; whoever reads holds one of `KEY/samples`, and is left alone. A process that is killed
+//! loses its locks: what it has left is removed before the next table is written. So are tables that nobody
+//! reads, those that were used last excepted. A table that is damaged is made again in a new folder: whoever
+//! has opened the files of the old one keeps them.
 
 mod lock;
 mod removal;
@@ -70,8 +73,8 @@ impl TableCache {
         self.folder.join("looked-through")
     }
 
-    /// The table with this key, whose files `write` puts into a folder if they are not there yet, or are damaged. `table`: the first file that it
-    /// is made of.
+    /// The table with this key, whose files `write` puts into a folder if they are not there yet, or are
+    /// damaged. `table`: the first file that it is made of.
     pub(super) fn obtain(
         &self,
         key: &str,

@@ -64,7 +64,8 @@ impl<'a> File<'a> {
         Ok(head.into())
     }
 
-    /// Sees to it that it has its digest, whatever a note says, before others take what is made of it for made of that.
+    /// Sees to it that it has its digest, whatever a note says, before others take what is made of it for
+    /// made of that.
     pub(super) fn check_digest(self, step: &mut Step<'_>) -> Result<(), DataError> {
         let Some(file) = self.contents.on_disk().filter(|_| self.is_noted) else { return Ok(()) };
         let found = file::digest(file, step)?;

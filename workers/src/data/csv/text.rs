@@ -5,7 +5,8 @@ pub(super) fn number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Whether a field is a number but for a comma among its digits: in place of the decimal point, or between thousands.
+/// Whether a field is a number but for a comma among its digits: in place of the decimal point, or between
+/// thousands.
 pub(super) fn has_comma(field: &[u8]) -> bool {
     let digits = field.strip_prefix(b"-").or(field.strip_prefix(b"+")).unwrap_or(field);
     let is_between =

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::super::remote::how_to_fetch;
 
-/// Why files, or what is kept of them, are of no use on this machine: another one may read the same data well.
+/// Why files, or what is kept of them, are of no use on this machine: another one may read the same data
+/// well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {

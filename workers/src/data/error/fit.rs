@@ -64,7 +64,8 @@ pub enum Remedy {
     LabelColumns,
     /// They are the columns of a table that the data names for this input, and it takes others.
     InputColumns,
-    /// They are rows of a table of another length, and its first column has no name: it may only count the rows.
+    /// They are rows of a table of another length, and its first column has no name: it may only count the
+    /// rows.
     IndexColumn,
     /// They are flat.
     SampleShape,

@@ -92,7 +92,8 @@ impl DataError {
         hint.map(str::to_owned)
     }
 
-    /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
+    /// Whether another machine may read the same data well: a file that is missing, or another one, on this
+    /// machine.
     pub fn is_machine_specific(&self) -> bool {
         match self {
             Self::File(_) => true,

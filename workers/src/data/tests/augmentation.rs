@@ -1,4 +1,5 @@
-//! Images that change while they train, from the file to the batch. Each cut and each square by hand: in `augment/pixels.rs`.
+//! Images that change while they train, from the file to the batch. Each cut and each square by hand: in
+//! `augment/pixels.rs`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Tables whose numbers are on the disk: what is gathered, computed and refused is the same as of those in memory.
+//! Tables whose numbers are on the disk: what is gathered, computed and refused is the same as of those in
+//! memory.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -17,7 +17,8 @@ fn standard(
 
 #[test]
 fn each_column_has_the_mean_and_the_deviation_of_the_samples_that_train() {
-    // Of the first column 1, 3, 5, 7 train: mean 4, mean square of what is left (9 + 1 + 1 + 9) / 4 = 5. Of the second all are 2.
+    // Of the first column 1, 3, 5, 7 train: mean 4, mean square of what is left (9 + 1 + 1 + 9) / 4 = 5. Of
+    // the second all are 2.
     let text = "1,2,0\n1000,9,0\n3,2,1\n1000,9,1\n5,2,0\n1000,9,2\n7,2,0\n";
     let split = |spec: &mut DataSpec| spec.split = Split::TestEvery(2);
     let found = standard(&format!("0,0,0\n{text}"), split, &wants(CLASSES)).unwrap();
@@ -32,7 +33,8 @@ fn each_column_has_the_mean_and_the_deviation_of_the_samples_that_train() {
     assert_eq!(scaled.unwrap().mean, [2.0, 1.0]);
 }
 
-/// Of seconds since 1970 float32 holds every 128th: what a file of float32 has lost is told, and what other files have is kept.
+/// Of seconds since 1970 float32 holds every 128th: what a file of float32 has lost is told, and what other
+/// files have is kept.
 #[test]
 fn channels_whose_differences_a_float32_file_rounds_are_told() {
     let told = |spec: DataSpec| {

@@ -1,8 +1,10 @@
-//! What a value looks like: a line in the manner of JSON that is made of no more of the value than the line shows.
+//! What a value looks like: a line in the manner of JSON that is made of no more of the value than the line
+//! shows.
 //!
-//! A value that a task gives travels as postcard, which says nothing of its types: only who has the function can show it. So
-//! the worker makes a [`Preview`] beside the value, if people may look at it. Lists and texts of any length are looked at
-//! until the line is full; only a type that puts itself together as a whole before it writes anything costs more.
+//! A value that a task gives travels as postcard, which says nothing of its types: only who has the function
+//! can show it. So the worker makes a [`Preview`] beside the value, if people may look at it. Lists and texts
+//! of any length are looked at until the line is full; only a type that puts itself together as a whole
+//! before it writes anything costs more.
 
 mod line;
 mod serializer;

@@ -1,5 +1,6 @@
-//! Values in the manner of JSON: a name of a variant alone is a text, one with fields an object of one field, as in
-//! `serde_json`; but a key may be anything, a number may be `NaN`, and bytes are a text with escapes `\xNN`.
+//! Values in the manner of JSON: a name of a variant alone is a text, one with fields an object of one field,
+//! as in `serde_json`; but a key may be anything, a number may be `NaN`, and bytes are a text with escapes
+//! `\xNN`.
 
 use std::fmt::Display;
 

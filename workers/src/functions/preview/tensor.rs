@@ -10,8 +10,8 @@ use super::{
     serializer::PreviewSerializer,
 };
 
-/// The name under which a [`Tensor`](crate::functions::Tensor) writes itself. Formats do not write the names of structs, so
-/// only a preview sees it.
+/// The name under which a [`Tensor`](crate::functions::Tensor) writes itself. Formats do not write the names
+/// of structs, so only a preview sees it.
 pub(super) const TENSOR_NAME: &str = "syncline.Tensor";
 
 /// The fields of a tensor as they come: `element`, `shape`, `bytes`.

@@ -19,8 +19,8 @@ use crate::{
 /// Most bytes of calls that one task may add: they travel in one message, with others.
 const MAX_ADDED_BYTES: usize = 16 << 20;
 
-/// A call is given back so often because something is out of reach that it needs, which is an hour and more at ten seconds each: then it
-/// has failed.
+/// A call is given back so often because something is out of reach that it needs, which is an hour and more
+/// at ten seconds each: then it has failed.
 const MOST_GIVEN_BACK: u16 = 400;
 
 /// What calls need beside their orders.

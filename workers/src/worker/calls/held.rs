@@ -1,7 +1,7 @@
 //! What a worker holds of general tasks, and which may begin: no threads, no clock.
 //!
-//! An order may name tasks that this worker holds, too. It waits for them, and takes what they gave. A task that gave nothing
-//! takes those that wait for it with it: the engine gives them out again.
+//! An order may name tasks that this worker holds, too. It waits for them, and takes what they gave. A task
+//! that gave nothing takes those that wait for it with it: the engine gives them out again.
 
 mod stopping;
 
@@ -89,8 +89,8 @@ pub(super) struct HeldTasks {
 }
 
 impl HeldTasks {
-    /// Takes an order. What is held already under the same attempt stays as it is; another attempt at the same task is
-    /// over, and its serial is noted in `over` if it runs.
+    /// Takes an order. What is held already under the same attempt stays as it is; another attempt at the
+    /// same task is over, and its serial is noted in `over` if it runs.
     pub(super) fn accept(
         &mut self,
         orders: OrderGroup,
@@ -132,8 +132,8 @@ impl HeldTasks {
         self.jobs.retain(|_, held| !held.is_empty());
     }
 
-    /// Gives up every attempt that another engine has not named, also what has ended: it may give out the same number once more, for
-    /// another call.
+    /// Gives up every attempt that another engine has not named, also what has ended: it may give out the
+    /// same number once more, for another call.
     pub(super) fn retain(&mut self, named: &Retelling, over: &mut Vec<OrderId>) {
         for (job, held) in &mut self.jobs {
             let is_over =
@@ -152,8 +152,8 @@ impl HeldTasks {
         held.is_some_and(|held| held.serial == ended.serial)
     }
 
-    /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order in which they
-    /// became ready: one that needs many slots is not overtaken forever.
+    /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order
+    /// in which they became ready: one that needs many slots is not overtaken forever.
     pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
         while let Some(first) = self.ready.front() {
             let held = self.jobs.get_mut(&first.group.job).and_then(|held| held.get_mut(&first.order.task));
@@ -176,8 +176,8 @@ impl HeldTasks {
         !self.ready.is_empty()
     }
 
-    /// An attempt that was running has ended with this value, or without one. `false`: it was given up before, and nobody
-    /// wants to hear of it.
+    /// An attempt that was running has ended with this value, or without one. `false`: it was given up
+    /// before, and nobody wants to hear of it.
     pub(super) fn end(&mut self, ended: &EndedKey, value: Option<Bytes>) -> bool {
         let Some(tasks) = self.jobs.get_mut(&ended.job) else { return false };
         let Some(held) = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial) else {
@@ -198,8 +198,8 @@ impl HeldTasks {
         true
     }
 
-    /// Attempts that were received and whose end the engine has not taken; those that were dropped count as long as they
-    /// may be named.
+    /// Attempts that were received and whose end the engine has not taken; those that were dropped count as
+    /// long as they may be named.
     pub(super) fn count(&self) -> usize {
         let all: usize = self.jobs.values().map(HashMap::len).sum();
         let taken: usize = self.acknowledged.iter().map(|(_, ended)| ended.len()).sum();
@@ -217,8 +217,8 @@ impl HeldTasks {
         self.polls
     }
 
-    /// A poll was answered, and its orders were taken: what had been acknowledged before it began cannot be referred to by
-    /// any order that is still to come.
+    /// A poll was answered, and its orders were taken: what had been acknowledged before it began cannot be
+    /// referred to by any order that is still to come.
     pub(super) fn poll_answered(&mut self, poll: u64) {
         while self.acknowledged.front().is_some_and(|(before, _)| *before < poll) {
             let Some((_, ended)) = self.acknowledged.pop_front() else { return };
@@ -226,8 +226,8 @@ impl HeldTasks {
         }
     }
 
-    /// Another engine leads. It knows of what was acknowledged only as far as the store still does: what it gives out again is
-    /// run again, and is not taken for what is held.
+    /// Another engine leads. It knows of what was acknowledged only as far as the store still does: what it
+    /// gives out again is run again, and is not taken for what is held.
     pub(super) fn forget_acknowledged(&mut self) {
         for (_, ended) in mem::take(&mut self.acknowledged) {
             self.forget(ended);

@@ -6,9 +6,9 @@ use syncline_scheduler::tasks::{MAX_LOST_VALUES, OneArg, OrderArg, Value};
 
 use crate::functions::{CallFault, StopFlag, ValueStore};
 
-/// The input for these arguments. Borrowed where there is one, which came with the order; put together in `scratch`
-/// otherwise. Fetches what is too large to travel: it may block, until it is asked to stop. What is on none of the shards any more is
-/// named all at once: it is made again all at once.
+/// The input for these arguments. Borrowed where there is one, which came with the order; put together in
+/// `scratch` otherwise. Fetches what is too large to travel: it may block, until it is asked to stop. What is
+/// on none of the shards any more is named all at once: it is made again all at once.
 pub(super) fn input<'a>(
     function: &str,
     args: &'a [OrderArg],

@@ -1,4 +1,5 @@
-//! Small values of which a call takes more than travel with its order: the engine keeps them, and is asked for each.
+//! Small values of which a call takes more than travel with its order: the engine keeps them, and is asked
+//! for each.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -17,8 +18,8 @@ pub(super) fn are_whole(args: &[OrderArg]) -> bool {
     !args.iter().flat_map(OrderArg::parts).any(|part| matches!(part, OneArg::Kept(_)))
 }
 
-/// The arguments with such values in their places; those that are not kept any more stay named. It may block for as long as no engine
-/// answers; `None` if it was asked to stop meanwhile.
+/// The arguments with such values in their places; those that are not kept any more stay named. It may block
+/// for as long as no engine answers; `None` if it was asked to stop meanwhile.
 pub(super) fn filled<'a>(
     job: &JobKey,
     args: &'a [OrderArg],

@@ -1,7 +1,7 @@
 //! General tasks: calls of the functions that this worker's binary has registered.
 //!
-//! Orders come with the poll, `held` says which of them may begin, threads of the [`Pool`] run them, and what has ended waits
-//! in `reports` for the call that is under way.
+//! Orders come with the poll, `held` says which of them may begin, threads of the [`Pool`] run them, and what
+//! has ended waits in `reports` for the call that is under way.
 
 mod attempt;
 mod held;

@@ -1,5 +1,5 @@
-//! A store to which a result is offered until it is taken: what a function may have worked for is not thrown away because a shard
-//! is away for a while.
+//! A store to which a result is offered until it is taken: what a function may have worked for is not thrown
+//! away because a shard is away for a while.
 
 use std::{thread::sleep, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::functions::{ProgressCell, Salt, StopFlag, ValueStore};
 
 /// From one try to the next. Where a disk is full each may send much.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// An attempt that is told to stop has its value counted if it is stored in the grace period of its job. A shard that is slower than this
-/// is not waited for: a second, and another one for so many bytes.
+/// An attempt that is told to stop has its value counted if it is stored in the grace period of its job. A
+/// shard that is slower than this is not waited for: a second, and another one for so many bytes.
 const BYTES_PER_SECOND: usize = 16 << 20;
 
 /// Puts values until they are stored or the attempt is told to stop, as far as what prevents it may pass.

@@ -1,6 +1,7 @@
 //! What the threads of a worker share with the side that talks to the engine.
 //!
-//! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the next.
+//! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the
+//! next.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -103,8 +104,8 @@ impl Pool {
         &self.0.around
     }
 
-    /// Takes orders. `whole`: everything that a new engine knows this worker to have, these orders included; what it holds
-    /// besides is over.
+    /// Takes orders. `whole`: everything that a new engine knows this worker to have, these orders included;
+    /// what it holds besides is over.
     pub(in crate::worker) fn take(&self, orders: Vec<Order>, whole: Option<(EngineEpoch, Retelling)>) {
         if orders.is_empty() && whole.is_none() {
             return;
@@ -281,8 +282,9 @@ impl Pool {
         state.held.acknowledge(batch.ended);
     }
 
-    /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is polled. Returns when so many are
-    /// given up that a slot is lost for good: the engine counts it as free, and what it leases to this worker would wait forever.
+    /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is
+    /// polled. Returns when so many are given up that a slot is lost for good: the engine counts it as
+    /// free, and what it leases to this worker would wait forever.
     pub(in crate::worker) async fn enforce_limits(&self) {
         while self.stuck().is_none() {
             let earliest = self.lock().running.earliest();
@@ -355,8 +357,8 @@ impl Pool {
         state.running.is_empty() && state.reports.is_empty() && state.on_their_way == 0
     }
 
-    /// Waits until what runs here has returned, after the end of this pool and before another one takes its place. What does not stop
-    /// is given up, as where a task is, and counts as such in the next pool.
+    /// Waits until what runs here has returned, after the end of this pool and before another one takes its
+    /// place. What does not stop is given up, as where a task is, and counts as such in the next pool.
     pub(in crate::worker) async fn give_way(&self) {
         let returned = async {
             while !self.lock().running.have_returned() {

@@ -50,7 +50,8 @@ impl Reports {
         self.waiting.retain(|(key, _)| is_held(key));
     }
 
-    /// The next message, of a worker that holds what this engine has told it to; nothing if there is nothing to say.
+    /// The next message, of a worker that holds what this engine has told it to; nothing if there is nothing
+    /// to say.
     pub(super) fn take(&mut self, under: EngineEpoch) -> Option<Batch> {
         let ended_tasks = EndedTasks { under, groups: Vec::new() };
         let mut batch = Batch { ended_tasks, ..Batch::default() };

@@ -1,4 +1,5 @@
-//! What a new leader says of the general tasks that this worker was given. It may need several answers for it.
+//! What a new leader says of the general tasks that this worker was given. It may need several answers for
+//! it.
 
 use std::collections::HashMap;
 

@@ -27,8 +27,9 @@ pub(super) const MORE_CHANCES: u32 = 10;
 pub(in crate::worker) const STUCK_AFTER: Duration =
     Duration::from_secs(GIVE_UP_AFTER.as_secs() * (1 + MORE_CHANCES as u64));
 
-/// How many threads there are whose place others have taken and whose function has not returned. Clones share it: a worker has a pool for
-/// each of its sessions, one after the other, and what runs of one may still run in the next.
+/// How many threads there are whose place others have taken and whose function has not returned. Clones share
+/// it: a worker has a pool for each of its sessions, one after the other, and what runs of one may still run
+/// in the next.
 #[derive(Debug, Clone, Default)]
 pub(in crate::worker) struct GivenUp(Arc<AtomicU32>);
 
@@ -102,7 +103,8 @@ pub(super) enum Returned {
 pub(super) struct Expired {
     /// Attempts that have run for too long, and how that is reported.
     pub failed: Vec<(EndedKey, TaskEnd)>,
-    /// What runs on threads that were given up, each of which needs another in its place, and the slots that it has then.
+    /// What runs on threads that were given up, each of which needs another in its place, and the slots that
+    /// it has then.
     pub given_up: Vec<(OrderId, u32)>,
     /// The function of one that keeps its slots for good, as nothing more can be given up.
     pub stuck: Option<String>,
@@ -172,7 +174,8 @@ impl RunningTasks {
         names.into_iter().take(MAX_STOPPING_NAMED).collect()
     }
 
-    /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all others.
+    /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all
+    /// others.
     pub(super) fn stop(&mut self, serial: OrderId, now: Instant) -> bool {
         let Some(running) = self.running.get_mut(&serial) else { return false };
         running.stop.ask();
@@ -252,8 +255,8 @@ impl RunningTasks {
         expired
     }
 
-    /// No thread could take the place of the one that this runs on: it keeps its place if the function returns, and is given up
-    /// once more if it does not.
+    /// No thread could take the place of the one that this runs on: it keeps its place if the function
+    /// returns, and is given up once more if it does not.
     pub(super) fn not_replaced(&mut self, serial: OrderId, now: Instant) {
         let Some(running) = self.running.get_mut(&serial).filter(|running| running.replaced) else { return };
         let at = now + GIVE_UP_AFTER;

@@ -19,7 +19,8 @@ const MAX_BYTES: u64 = 64 << 20;
 /// How often a waiter for a fetch checks that its value is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A store in front of which the values that were used last are kept. Threads that want the same value fetch it once.
+/// A store in front of which the values that were used last are kept. Threads that want the same value fetch
+/// it once.
 pub(super) struct ValueCache {
     store: Box<dyn ValueStore>,
     kept: Mutex<LruEntries>,
@@ -86,7 +87,8 @@ impl ValueCache {
 impl ValueStore for ValueCache {
     fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
         let blob = self.store.put(salt, value, cancel_token)?;
-        // A task that comes next often takes what was made here. One that is very large is there twice for now, and not kept.
+        // A task that comes next often takes what was made here. One that is very large is there twice for
+        // now, and not kept.
         if blob.bytes <= MAX_BYTES {
             let entry = lock(&self.kept).entry(&blob);
             entry.value.set(SlotState::Here(value.into()));
@@ -114,7 +116,8 @@ impl ValueStore for ValueCache {
 }
 
 impl LruEntries {
-    /// Forgets a value that could not be fetched: it takes no room from others. One that is here, or is being fetched, stays.
+    /// Forgets a value that could not be fetched: it takes no room from others. One that is here, or is being
+    /// fetched, stays.
     fn remove_empty(&mut self, blob: &BlobValue) {
         let is_empty =
             |entry: &Entry| entry.blob == *blob && matches!(*lock(&entry.value.state), SlotState::Empty);

@@ -1,4 +1,5 @@
-//! What a device does with local steps, compared with what this process does: on the CPU, by the bindings of a device.
+//! What a device does with local steps, compared with what this process does: on the CPU, by the bindings of
+//! a device.
 
 use syncline_autodiff::{DeriveOptions, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, Loss, NEXT_SUFFIX, derive};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
@@ -236,7 +237,8 @@ fn a_step_that_counts_nowhere_moves_nothing_on_a_device_either() {
         ("all", |given| *given = Given { loss: f32::NAN, weight: f32::NAN, ..given.clone() }),
     ];
     for (case, spoil) in spoil {
-        // The first step, one in the middle, the last, all of a round; what follows finds slots and parameters as they were.
+        // The first step, one in the middle, the last, all of a round; what follows finds slots and
+        // parameters as they were.
         for spoiled in [&[1][..], &[2], &[3], &[1, 2, 3], &[4]] {
             let mut both = Both::new(Optimizer::adam(), Some(1.0));
             for (first, last) in [(1, 3), (4, 4), (5, 6)] {

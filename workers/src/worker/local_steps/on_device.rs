@@ -1,7 +1,9 @@
-//! Local steps that a device takes: parameters, buffers and the optimizer's slots stay there from step to step.
+//! Local steps that a device takes: parameters, buffers and the optimizer's slots stay there from step to
+//! step.
 //!
-//! In: the parameters that a round begins with, the samples of each step. Out: the figures of each step, and the parameters that
-//! a round ends with, which its last step gives. Slots go from round to round and never leave the device.
+//! In: the parameters that a round begins with, the samples of each step. Out: the figures of each step, and
+//! the parameters that a round ends with, which its last step gives. Slots go from round to round and never
+//! leave the device.
 
 use std::{
     collections::VecDeque,
@@ -32,8 +34,8 @@ use super::{
 /// Jobs that are remembered, at most.
 pub(super) const MAX_UNFIT: usize = 256;
 
-/// Jobs at whose steps the device has failed. They are opened anew when their worker was dropped, or the job has rested: what did not
-/// fit once is not tried again then. Clones share one list.
+/// Jobs at whose steps the device has failed. They are opened anew when their worker was dropped, or the job
+/// has rested: what did not fit once is not tried again then. Clones share one list.
 #[derive(Clone, Default)]
 pub(in super::super) struct UnfitJobs(Arc<Mutex<VecDeque<RunId>>>);
 
@@ -67,8 +69,9 @@ pub(in super::super) struct StepsOnDevice {
 }
 
 impl StepsOnDevice {
-    /// Whether a device is to take the steps of a job: its policy is one of local rounds, its loss is not scaled by what this
-    /// process chooses step by step, its batch is computed at once, and the device has not failed at one before.
+    /// Whether a device is to take the steps of a job: its policy is one of local rounds, its loss is not
+    /// scaled by what this process chooses step by step, its batch is computed at once, and the device
+    /// has not failed at one before.
     pub(in super::super) fn suits(
         context: &WorkerContext,
         run: &RunId,
@@ -156,8 +159,8 @@ impl StepsOnDevice {
         Ok(())
     }
 
-    /// Computes a step on `samples`, which [`StepsOnDevice::accept`] makes the state. `fetch`: the parameters that it leads to
-    /// come here, those that it began with if it does not count.
+    /// Computes a step on `samples`, which [`StepsOnDevice::accept`] makes the state. `fetch`: the parameters
+    /// that it leads to come here, those that it began with if it does not count.
     pub(in super::super) fn compute(
         &mut self,
         samples: &Inputs<'_>,

@@ -1,4 +1,5 @@
-//! The optimizers as nodes of a graph: what `syncline_ps::optim::step` does to one tensor, operation by operation.
+//! The optimizers as nodes of a graph: what `syncline_ps::optim::step` does to one tensor, operation by
+//! operation.
 
 use syncline_onnx::ValueId;
 use syncline_scheduler::spec::Optimizer;
@@ -14,7 +15,8 @@ pub(super) struct Slot {
 }
 
 impl Writer {
-    /// A parameter of this kind behind a step along `gradient`, which is clipped already. `slots`: as many as the optimizer has.
+    /// A parameter of this kind behind a step along `gradient`, which is clipped already. `slots`: as many as
+    /// the optimizer has.
     pub(super) fn moved(
         &mut self,
         optimizer: &Optimizer,

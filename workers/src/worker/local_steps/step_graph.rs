@@ -1,8 +1,9 @@
 //! The graph of a local step: a training graph with the optimizer behind it.
 //!
-//! In: loss, gradients and the buffers' next values, as a training graph gives them. Out: the next values of parameters, buffers
-//! and optimizer slots, and the figures of which the worker judges a step. Clipping, weight decay, momentum and Adam are those of
-//! [`syncline_ps::optim::step`], in the same order of operations; what follows from the number of a step alone is fed.
+//! In: loss, gradients and the buffers' next values, as a training graph gives them. Out: the next values of
+//! parameters, buffers and optimizer slots, and the figures of which the worker judges a step. Clipping,
+//! weight decay, momentum and Adam are those of [`syncline_ps::optim::step`], in the same order of
+//! operations; what follows from the number of a step alone is fed.
 //!
 //! | name | what |
 //! |---|---|
@@ -12,10 +13,12 @@
 //! | `syncline/next/...` of all of these | outputs, their next values |
 //! | [`FIGURES`] | output: loss, its weight, and the sums of the squares of all gradients and of all buffers' next values |
 //!
-//! A step that counts nowhere (a figure is not finite, or its loss has no weight) gives parameters and buffers as they were, so
-//! that they can be fetched from it; its slots are of no use then, and are not to be taken over.
+//! A step that counts nowhere (a figure is not finite, or its loss has no weight) gives parameters and
+//! buffers as they were, so that they can be fetched from it; its slots are of no use then, and are not to be
+//! taken over.
 //!
-//! Squares are added in float32, in the order of the device: a gradient whose norm is above 1.8e19 counts as not finite.
+//! Squares are added in float32, in the order of the device: a gradient whose norm is above 1.8e19 counts as
+//! not finite.
 
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX};
 use syncline_onnx::{
@@ -50,8 +53,8 @@ const PREFIX: &str = "syncline/";
 /// A step as one graph.
 pub(super) struct StepGraph {
     pub onnx: Vec<u8>,
-    /// All tensors of the layout, then the slots: those of the first moment in the order of the parameters, then those of the
-    /// second.
+    /// All tensors of the layout, then the slots: those of the first moment in the order of the parameters,
+    /// then those of the second.
     pub kept: Vec<KeptValue>,
     /// How its parameters step.
     pub kinds: Vec<StepKind>,
@@ -183,7 +186,8 @@ impl Writer {
         tensors.iter().map(given).collect()
     }
 
-    /// An output of the training graph, in the shape of its parameter: broadcasting would make more of another one.
+    /// An output of the training graph, in the shape of its parameter: broadcasting would make more of
+    /// another one.
     fn given(&mut self, name: &str, shape: &[usize]) -> Result<ValueId, WorkerError> {
         let output = self.given.iter().find(|output| output.name == name);
         let output = output.ok_or_else(|| missing(name))?;

@@ -13,8 +13,8 @@ use crate::{functions::OnnxModel, worker::lock::lock};
 
 /// Most models that are kept.
 const MAX_MODELS: usize = 32;
-/// Most bytes of their files, and of what is loaded of them and not in use: each about as many as its file. The model that was used last
-/// is kept whatever its size, loaded once.
+/// Most bytes of their files, and of what is loaded of them and not in use: each about as many as its file.
+/// The model that was used last is kept whatever its size, loaded once.
 const MAX_BYTES: usize = 1 << 30;
 
 /// How often a waiter for a fetch checks whether it is to stop.
@@ -54,7 +54,8 @@ impl<L> ModelCache<L> {
         entry
     }
 
-    /// The model's file, fetched if it is not here. Whoever waits for another one's fetching asks `go_on` now and then.
+    /// The model's file, fetched if it is not here. Whoever waits for another one's fetching asks `go_on` now
+    /// and then.
     pub(super) fn file<E>(
         &self,
         entry: &CacheEntry<L>,
@@ -91,7 +92,8 @@ impl<L> ModelCache<L> {
         self.trim(&mut lock(&self.entries));
     }
 
-    /// Lets go of what was loaded and given back before then: its memory for values may be far more than its file. The files stay.
+    /// Lets go of what was loaded and given back before then: its memory for values may be far more than its
+    /// file. The files stay.
     pub(super) fn let_go_of_idle(&self, given_back_before: Instant) {
         let entries: Vec<_> = lock(&self.entries).iter().cloned().collect();
         for entry in entries {

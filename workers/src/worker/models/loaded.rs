@@ -48,8 +48,8 @@ impl LoadedModel {
     }
 }
 
-/// Whether an input of this type takes a tensor, as far as the model says. Sizes with the same name are compared by ONNX
-/// Runtime, where the model needs them to be equal.
+/// Whether an input of this type takes a tensor, as far as the model says. Sizes with the same name are
+/// compared by ONNX Runtime, where the model needs them to be equal.
 fn takes(wanted: &TensorType, given: &Tensor) -> bool {
     let fits = |(dim, size): (&Dim, &usize)| dim.fixed().is_none_or(|fixed| fixed == *size);
     // An input whose number of axes is not known looks like one without axes.

@@ -1,9 +1,9 @@
 //! ONNX models as general tasks: what a worker with ONNX Runtime does for [`RUN_MODEL`].
 //!
-//! A model is fetched once, and tried in a process of its own, because some end ONNX Runtime by a signal. It is loaded once
-//! for each task that runs it at the same time: a session serves one run at a time, so that there are at most as many as the
-//! worker has slots, of which those stay for which there is room, and that are used now and then. They outlive a reconnection to the
-//! engine.
+//! A model is fetched once, and tried in a process of its own, because some end ONNX Runtime by a signal. It
+//! is loaded once for each task that runs it at the same time: a session serves one run at a time, so that
+//! there are at most as many as the worker has slots, of which those stay for which there is room, and that
+//! are used now and then. They outlive a reconnection to the engine.
 
 mod cache;
 mod fault;
@@ -131,7 +131,8 @@ impl Models {
     }
 }
 
-/// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own, which ends once it is to stop.
+/// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own, which ends
+/// once it is to stop.
 #[cfg(feature = "train")]
 fn try_load(
     runtime: &Runtime,
@@ -144,8 +145,9 @@ fn try_load(
     Ok(said_for(device, tried)?)
 }
 
-/// What a trial, which is on a CPU, says of a model that is for `device`: a GPU may have the kernels for which a CPU refuses it (E323),
-/// and says by itself what it refuses. It was tried because some models end the process, and this one has not.
+/// What a trial, which is on a CPU, says of a model that is for `device`: a GPU may have the kernels for
+/// which a CPU refuses it (E323), and says by itself what it refuses. It was tried because some models end
+/// the process, and this one has not.
 #[cfg(feature = "train")]
 fn said_for(device: Device, tried: Result<(), ModelError>) -> Result<(), ModelError> {
     tried.or_else(|error| match error {

@@ -76,21 +76,23 @@ impl WorkerBuilder {
         self
     }
 
-    /// Jobs that it trains for at the same time, where it trains; without this one. `--trainings` comes first.
+    /// Jobs that it trains for at the same time, where it trains; without this one. `--trainings` comes
+    /// first.
     pub fn trainings(mut self, trainings: u32) -> Self {
         self.trainings = Some(trainings);
         self
     }
 
-    /// Memory that tasks may take together, see [`CallOptions::memory`](crate::functions::CallOptions::memory); without this
-    /// that of the machine, or what the control group of the process allows. `--memory` comes first.
+    /// Memory that tasks may take together, see
+    /// [`CallOptions::memory`](crate::functions::CallOptions::memory); without this that of the machine,
+    /// or what the control group of the process allows. `--memory` comes first.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self
     }
 
-    /// Something that tasks may ask for, see [`CallOptions::label`](crate::functions::CallOptions::label). `--label` comes
-    /// first.
+    /// Something that tasks may ask for, see [`CallOptions::label`](crate::functions::CallOptions::label).
+    /// `--label` comes first.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(name.into(), value.into());
         self
@@ -112,8 +114,8 @@ impl WorkerBuilder {
         Ok(options)
     }
 
-    /// The whole program: reads its flags (`--help` lists them), works until it is told to end, and logs to stderr. Exit
-    /// codes are those of the command `syncline`.
+    /// The whole program: reads its flags (`--help` lists them), works until it is told to end, and logs to
+    /// stderr. Exit codes are those of the command `syncline`.
     pub fn main(self) -> ExitCode {
         entry::main(self)
     }

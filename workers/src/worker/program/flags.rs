@@ -67,8 +67,8 @@ pub(super) struct Flags {
     pub help: bool,
 }
 
-/// Reads a command line, without the program's name. `syncline up --worker-bin` says `worker` in front, as to the command of
-/// that name. The error says what is wrong with it.
+/// Reads a command line, without the program's name. `syncline up --worker-bin` says `worker` in front, as to
+/// the command of that name. The error says what is wrong with it.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, String> {
     let mut flags = Flags::default();
     let mut words = words.into_iter().peekable();
@@ -170,8 +170,9 @@ impl Flags {
         }
     }
 
-    /// The cluster that they, the environment or the state directory name. Where `--state-dir` is typed without
-    /// `--engine`, engine and token file of the environment, which may be those of another cluster, do not count.
+    /// The cluster that they, the environment or the state directory name. Where `--state-dir` is typed
+    /// without `--engine`, engine and token file of the environment, which may be those of another
+    /// cluster, do not count.
     pub(super) fn cluster(&self) -> Result<Cluster, FindError> {
         let var = |name: &str| {
             let counts = self.state_dir.is_none() || self.engine.is_some();

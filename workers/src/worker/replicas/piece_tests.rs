@@ -147,7 +147,8 @@ fn pieces_drop_different_values_and_the_same_again_when_it_is_run_again() {
         (0..3).map(|_| rig.run(&mut pieces, &[1.0; 2 * FEATURES], &[5, 5]).pushed).collect()
     };
     let first = steps();
-    // Of two equal samples, beside the class of their label: a value of which they dropped and kept the same would be none or whole.
+    // Of two equal samples, beside the class of their label: a value of which they dropped and kept the same
+    // would be none or whole.
     let of_others = first[0][0][..64].iter().enumerate().filter(|(class, _)| *class != 5);
     let kinds: BTreeSet<u32> = of_others.map(|(_, grad)| grad.abs().to_bits()).collect();
     assert!(kinds.len() >= 3, "by none, by one of the two, and by both: {kinds:?}");

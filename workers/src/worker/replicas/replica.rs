@@ -1,8 +1,10 @@
-//! One session of a training graph, which computes its part of a batch at once or in pieces, one after the other.
+//! One session of a training graph, which computes its part of a batch at once or in pieces, one after the
+//! other.
 //!
-//! Memory of a step is that of one piece. Gradients of pieces are averaged, see [`PieceMean`]: the first is kept, those that follow are
-//! added to it, and to the last the others are added where it lies, so that what shards read is written there. Running statistics go
-//! from piece to piece, as with gradient accumulation in PyTorch, and what draws random numbers draws other ones for each piece.
+//! Memory of a step is that of one piece. Gradients of pieces are averaged, see [`PieceMean`]: the first is
+//! kept, those that follow are added to it, and to the last the others are added where it lies, so that what
+//! shards read is written there. Running statistics go from piece to piece, as with gradient accumulation in
+//! PyTorch, and what draws random numbers draws other ones for each piece.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -19,8 +21,8 @@ use super::{
 /// A session, and what it keeps from piece to piece.
 pub(super) struct Replica {
     pub session: Executable,
-    /// Of the pieces before the last: their mean gradients, then the running statistics that they left. Empty until a batch comes
-    /// in pieces.
+    /// Of the pieces before the last: their mean gradients, then the running statistics that they left.
+    /// Empty until a batch comes in pieces.
     so_far: Vec<f32>,
 }
 
@@ -37,7 +39,8 @@ pub(super) struct PushedOutputs {
     pub all: Vec<Pushed>,
     /// How many of them are gradients.
     pub trained: usize,
-    /// Names of the parameters that these are of: one step of an optimizer lies between two of their values, no piece does.
+    /// Names of the parameters that these are of: one step of an optimizer lies between two of their values,
+    /// no piece does.
     pub names: HashSet<String>,
 }
 
@@ -113,7 +116,8 @@ impl PieceWatch {
 }
 
 impl Batch<'_> {
-    /// Runs one piece. `before`: what those before it left; `None` for the first one, for which everything is new to the device.
+    /// Runs one piece. `before`: what those before it left; `None` for the first one, for which everything is
+    /// new to the device.
     fn run<'s>(
         self,
         session: &'s mut Executable,
@@ -163,7 +167,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds what the pieces before the last one gave to that one, where it lies; its running statistics are those of the batch.
+    /// Adds what the pieces before the last one gave to that one, where it lies; its running statistics are
+    /// those of the batch.
     fn finish(
         self,
         outputs: &mut Outputs<'_>,

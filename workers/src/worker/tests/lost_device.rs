@@ -4,7 +4,8 @@ use syncline_runtime::BackendError;
 
 use super::*;
 
-/// How the executor ends, and what it reports of one iteration whose computation fails by the device, which a trial then finds like this.
+/// How the executor ends, and what it reports of one iteration whose computation fails by the device, which a
+/// trial then finds like this.
 fn end_after_failure(trial: Option<&'static str>) -> (End, Vec<Outcome>) {
     let rig = Rig::start();
     let mut context = rig.context(1);

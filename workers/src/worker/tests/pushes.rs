@@ -34,7 +34,8 @@ fn supersteps_may_change_from_steps_to_rounds() {
     let before = rig.parameters(1);
     let first = rig.gradient(&start, step.range);
     assert_close(&before, &start.iter().zip(first).map(|(x, g)| x - RATE * g).collect::<Vec<_>>());
-    // This barrier averages: it takes the gradient for a change, as it is. A round is clipped by the shards if at all.
+    // This barrier averages: it takes the gradient for a change, as it is. A round is clipped by the shards
+    // if at all.
     rig.barrier(1, &[(1, 2)]);
     let second = rig.whole_gradient(&before, joined.range);
     assert_close(&rig.parameters(2), &before.iter().zip(second).map(|(x, g)| x - g).collect::<Vec<_>>());

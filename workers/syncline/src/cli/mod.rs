@@ -1,6 +1,7 @@
 //! The subcommands of `syncline`.
 //!
-//! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
+//! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a
+//! hint.
 
 mod chaos;
 mod completions;
@@ -53,7 +54,8 @@ pub(crate) enum Command {
     Cancel(jobs::cancel::CancelArgs),
     /// Forget jobs that are over or damaged, so that their ids are free again
     Delete(jobs::delete::DeleteArgs),
-    /// Write one file of a job, which `status`, `tasks`, `events`, `explain` and `metrics` read with --from, without a cluster
+    /// Write one file of a job, which `status`, `tasks`, `events`, `explain` and `metrics` read with --from,
+    /// without a cluster
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
     Checkpoint(jobs::checkpoint::CheckpointArgs),

@@ -36,7 +36,8 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
     let said = elsewhere.path().join("said");
     let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "8", "--state-dir", place]);
     let mut chaos = Killed::start(chaos.stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap()));
-    // Whoever cancels a graph of the run makes it go wrong. It may end before, or the engine be killed meanwhile.
+    // Whoever cancels a graph of the run makes it go wrong. It may end before, or the engine be killed
+    // meanwhile.
     let mut ended = None;
     wait_until("the run ends", || {
         ended = chaos.try_wait().unwrap();

@@ -15,7 +15,8 @@ const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
 /// More than are fetched at a time.
 const WIDTH: u64 = 6_000;
 
-/// What some commands print, but for what changes by itself: the age of a job, and where its Redis server was.
+/// What some commands print, but for what changes by itself: the age of a job, and where its Redis server
+/// was.
 fn told(commands: &[Vec<&str>], at: &[&str]) -> Vec<String> {
     let said = |command: &Vec<&str>| {
         let out = syncline(&[command, at].concat()).ok().out;

@@ -128,7 +128,8 @@ fn a_client_that_ends_while_it_sends_a_graph_goes_on_when_it_is_run_again() {
     };
     let client = cluster.client.clone();
     let first = cluster.runtime.spawn(async move { client.submit_tasks(&build().0).await });
-    // Its first part is there, and others are not: unless this test is slow, which changes nothing of what it wants.
+    // Its first part is there, and others are not: unless this test is slow, which changes nothing of what it
+    // wants.
     wait_until("a part has come", || cluster.run(&["status", "large"]).code == 0);
     first.abort();
     let status = cluster.run(&["status", "large", "--json"]).ok().json()["job"].clone();

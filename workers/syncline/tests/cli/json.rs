@@ -1,4 +1,5 @@
-//! docs/json.md says what every command prints with `--json`: here each runs, and its answer is held against the tables.
+//! docs/json.md says what every command prints with `--json`: here each runs, and its answer is held against
+//! the tables.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -234,7 +234,8 @@ fn show_has_the_other_names_of_a_tied_weight_and_gradients_in_the_shapes_of_thei
     assert!(outputs.contains(&gradient), "{shown:#}");
 }
 
-/// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that part.
+/// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that
+/// part.
 fn partly_frozen() -> [String; 2] {
     ["frozen.script.onnx", "frozen.txt"].map(|name| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../autodiff/tests/selection").join(name);

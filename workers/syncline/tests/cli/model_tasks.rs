@@ -1,4 +1,5 @@
-//! ONNX models as tasks, over the life of a cluster: workers come, die and come back, and so does the cluster.
+//! ONNX models as tasks, over the life of a cluster: workers come, die and come back, and so does the
+//! cluster.
 
 use std::{path::Path, process::Stdio};
 

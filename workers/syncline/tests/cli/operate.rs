@@ -1,4 +1,5 @@
-//! What an operator does and meets: ids that are taken, Redis that is full or stuck, and what the log says afterwards.
+//! What an operator does and meets: ids that are taken, Redis that is full or stuck, and what the log says
+//! afterwards.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! `syncline predict`: what it says of samples is what a job was evaluated on, and what can be counted by hand from its file.
+//! `syncline predict`: what it says of samples is what a job was evaluated on, and what can be counted by
+//! hand from its file.
 
 use std::{fs, path::Path, process::Command, thread};
 
@@ -165,7 +166,8 @@ fn rows_go_to_whoever_reads_them_as_they_come(file: &dyn Fn(&str) -> String, at:
     at(&["predict", "numbers", "--out", "-", "--json"]).refused_as_json(2, "E509");
 }
 
-/// The points with a header, and with what `columns` of `x` and `y` say beside them; `order`: how the columns stand.
+/// The points with a header, and with what `columns` of `x` and `y` say beside them; `order`: how the columns
+/// stand.
 fn named_points(dir: &Path, to: &str, order: &[&str]) -> String {
     let points = fs::read_to_string(dir.join("points.csv")).unwrap();
     let mut text = order.join(",") + "\n";

@@ -71,7 +71,8 @@ impl Ended {
         self
     }
 
-    /// It must have ended with this exit code, a line with this error code, and a hint. What takes seconds on a busy machine is told before.
+    /// It must have ended with this exit code, a line with this error code, and a hint. What takes seconds on
+    /// a busy machine is told before.
     #[track_caller]
     pub fn refused(self, exit: i32, code: &str) -> Self {
         assert_eq!(self.code, exit, "{self:#?}");

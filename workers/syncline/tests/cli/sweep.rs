@@ -1,4 +1,5 @@
-//! Many trainings of one job file: which are stopped, which is best, and that the same command goes on where it was.
+//! Many trainings of one job file: which are stopped, which is best, and that the same command goes on where
+//! it was.
 
 use std::{fs, process::Stdio};
 

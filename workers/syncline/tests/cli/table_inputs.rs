@@ -1,4 +1,5 @@
-//! A table whose columns go to two inputs of a model: ids, which it looks up, and numbers, which are standardized.
+//! A table whose columns go to two inputs of a model: ids, which it looks up, and numbers, which are
+//! standardized.
 
 use std::{fs, path::Path};
 

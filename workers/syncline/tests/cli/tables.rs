@@ -1,4 +1,5 @@
-//! Tables as other programs write them: semicolons, several files, columns of any scale; and samples from the standard input.
+//! Tables as other programs write them: semicolons, several files, columns of any scale; and samples from the
+//! standard input.
 
 use std::{
     fmt::Write as _,
@@ -33,7 +34,8 @@ do = "evaluate"
 after = ["train"]
 "#;
 
-/// Three files: prices about 100,000 and shares about 0.5, of which only both together say what is dear; and a column that is 7.
+/// Three files: prices about 100,000 and shares about 0.5, of which only both together say what is dear; and
+/// a column that is 7.
 fn write_job(dir: &Path) {
     fs::write(dir.join("houses.onnx"), mlp(&[3, 8, 2], 1).to_bytes()).unwrap();
     let row = |n: u32, between: char| {
@@ -78,7 +80,8 @@ fn tables_with_semicolons_in_several_files_are_standardized_alike_for_training_t
         "{view:#}"
     );
 
-    // The same samples from the job's files, from files that a pattern means, and from the standard input, plain and packed.
+    // The same samples from the job's files, from files that a pattern means, and from the standard input,
+    // plain and packed.
     let of_job = at(&["predict", "houses", "--json"]).ok().json();
     let [one, two] = ["new-1.csv", "new-2.csv"].map(file);
     let test = fs::read_to_string(file("test.csv")).unwrap();

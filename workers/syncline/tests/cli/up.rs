@@ -323,7 +323,8 @@ fn it_says_that_an_engine_was_stopped_and_that_the_lead_has_moved_to_the_other_o
     kill("CONT", pid(other));
 }
 
-/// The names of two engines. Either may lead at first: that is between them, and on a busy machine the second may be quicker.
+/// The names of two engines. Either may lead at first: that is between them, and on a busy machine the second
+/// may be quicker.
 fn leader_and_other(up: &Up, state_dir: &Path) -> [&'static str; 2] {
     let doctor = syncline(&["doctor", "--state-dir", state_dir.to_str().unwrap()]).ok();
     let leads = doctor.out.lines().find(|line| line.contains("it leads")).unwrap();

@@ -1,4 +1,5 @@
-//! A process that served before another took over, or may have: the engine that let it do so is gone, or has no answer.
+//! A process that served before another took over, or may have: the engine that let it do so is gone, or has
+//! no answer.
 
 use super::*;
 

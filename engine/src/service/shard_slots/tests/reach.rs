@@ -70,7 +70,8 @@ impl Shard {
         self.slots.unreached_failovers_due(workers, self.now, SILENCE) == [INDEX]
     }
 
-    /// Lets the standby serve, as the engine does when that is due; the other one follows it, and has everything.
+    /// Lets the standby serve, as the engine does when that is due; the other one follows it, and has
+    /// everything.
     fn move_to_standby(&mut self) {
         let before = self.slots.primary(INDEX).unwrap().hello.clone();
         self.slots.note_unreached(INDEX);

@@ -148,7 +148,8 @@ fn what_a_process_said_before_it_was_told_to_follow_changes_nothing_when_it_come
     assert_eq!(shard.slots.failovers_due(shard.now, Duration::from_secs(30)), [ShardIndex(0)]);
 }
 
-/// Both were stopped cleanly, one soon after the other: the second one had no time to get anything of the first.
+/// Both were stopped cleanly, one soon after the other: the second one had no time to get anything of the
+/// first.
 #[test]
 fn what_a_process_kept_before_it_was_told_to_follow_does_not_count_as_the_primarys() {
     let mut shard = Shard::new();

@@ -114,7 +114,8 @@ fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_
             shard.wait(Duration::from_secs(1));
             shard.role(&with_jobs(1, fresh(1)));
             shard.role(&following(with_jobs(1, fresh(2))));
-            // What another process answered counts for nothing; of orders that are not answered the first one counts.
+            // What another process answered counts for nothing; of orders that are not answered the first one
+            // counts.
             assert!(shard.slots.unanswered_mut(index, 77).is_none());
             let orders = shard.slots.unanswered_mut(index, 1).unwrap();
             let _ = orders.failed(lost(shard.now));

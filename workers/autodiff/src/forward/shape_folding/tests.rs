@@ -3,7 +3,8 @@
 use super::*;
 use syncline_onnx::{ElementType, GraphBuilder, TensorType, attr_int};
 
-/// x `[batch, 6, time, 8]` with what `then` makes of it; the types of x and of `like`, which has the same shape.
+/// x `[batch, 6, time, 8]` with what `then` makes of it; the types of x and of `like`, which has the same
+/// shape.
 fn graph(then: impl FnOnce(&mut GraphBuilder, &str) -> String) -> (GraphProto, Types) {
     let mut graph = GraphBuilder::new("shapes").with_opset(18);
     let dims = ["batch".into(), 6.into(), "time".into(), 8.into()];

@@ -1,5 +1,5 @@
-//! The way back through the steps of one pass: where gradients come in, how they pass from step to step, and the products of
-//! all steps at its end.
+//! The way back through the steps of one pass: where gradients come in, how they pass from step to step, and
+//! the products of all steps at its end.
 
 use syncline_onnx::attr_int;
 
@@ -32,7 +32,8 @@ pub(super) struct Back {
 }
 
 impl Back {
-    /// Begins with the gradient of the last state. To that of each step the one in the output of all states is added.
+    /// Begins with the gradient of the last state. To that of each step the one in the output of all states
+    /// is added.
     pub(super) fn start(n: &mut NodeGrad<'_>, pass: &Pass) -> Self {
         let mut steps = Steps::default();
         let behind = steps.state(&last_grad(n, pass, 1));

@@ -1,8 +1,9 @@
 //! GRU: z, r = the gates; n = the new state; h = n + z (h' - n).
 //!
-//! Where `linear_before_reset` is 1, as in PyTorch and Keras, n = tanh(A_n + r Q), Q = R_n h' + its bias; then the way back is
-//! dh = dY + (z dh + dQ R) of the step behind, dQ = dh ((h'-n) z(1-z), Q r(1-r) k, r k) with k = (1-z)(1-n^2). Where it is
-//! 0, n = tanh(A_n + R_n (r h')), and each step has a second product, with R_n alone.
+//! Where `linear_before_reset` is 1, as in PyTorch and Keras, n = tanh(A_n + r Q), Q = R_n h' + its bias;
+//! then the way back is dh = dY + (z dh + dQ R) of the step behind, dQ = dh ((h'-n) z(1-z), Q r(1-r) k, r k)
+//! with k = (1-z)(1-n^2). Where it is 0, n = tanh(A_n + R_n (r h')), and each step has a second product, with
+//! R_n alone.
 
 use syncline_onnx::attr_int;
 

@@ -1,7 +1,7 @@
 //! LSTM: i, o, f, g = the gates; c = f c' + i g; h = o tanh(c).
 //!
-//! Cell states are no output, but follow from the gates by one more loop. Then, from the last step to the first,
-//! dh = dY + dA R of the step behind, dc = (f dc of the step behind) + dh o (1 - tanh^2 c), and
+//! Cell states are no output, but follow from the gates by one more loop. Then, from the last step to the
+//! first, dh = dY + dA R of the step behind, dc = (f dc of the step behind) + dh o (1 - tanh^2 c), and
 //! dA = (dc g i(1-i), dh tanh(c) o(1-o), dc c' f(1-f), dc i (1-g^2)), in the order of ONNX: i, o, f, g.
 
 use syncline_onnx::attr_int;

@@ -1,7 +1,7 @@
 //! A loop over the steps of sequences, written as the operator `Scan`.
 //!
-//! The body is a graph of its own. It may read values of the graph around it by their names; no types are stated in it, so that
-//! it follows when the graph changes to another precision.
+//! The body is a graph of its own. It may read values of the graph around it by their names; no types are
+//! stated in it, so that it follows when the graph changes to another precision.
 
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 use syncline_onnx::{attr_graph, attr_int, attr_ints};
@@ -52,8 +52,8 @@ impl Steps {
         inner
     }
 
-    /// Applies an operator in each step. Inputs are values inside, or constants and other values outside that are the same
-    /// in each step.
+    /// Applies an operator in each step. Inputs are values inside, or constants and other values outside that
+    /// are the same in each step.
     pub(super) fn op(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
         let name = self.fresh();
         self.nodes.push(NodeProto::named(&name, op, inputs, attributes));
@@ -82,8 +82,9 @@ impl Steps {
         self.collected.push(value.to_owned());
     }
 
-    /// Writes the loop; returns the states after the last step, and the collected rows, each in the order in which they were
-    /// named. `backwards`: from the last row to the first; rows are collected at their places in any case.
+    /// Writes the loop; returns the states after the last step, and the collected rows, each in the order in
+    /// which they were named. `backwards`: from the last row to the first; rows are collected at their
+    /// places in any case.
     pub(super) fn finish(mut self, emitter: &mut Emitter, backwards: bool) -> (Vec<String>, Vec<String>) {
         let nexts = self.states.iter().map(|state| state.next.clone());
         let results: Vec<String> = nexts.chain(self.collected.clone()).collect();

@@ -1,4 +1,5 @@
-//! Room for a table, and what goes: tables that nobody reads, where others need the room, and what processes have left that were killed.
+//! Room for a table, and what goes: tables that nobody reads, where others need the room, and what processes
+//! have left that were killed.
 
 use std::cmp::Reverse;
 use std::fs::{self, File, OpenOptions};
@@ -14,8 +15,8 @@ use super::{LOCK, SAMPLES, TableCache};
 pub(super) const UNUSED_BYTES: u64 = 32 << 30;
 
 impl TableCache {
-    /// Sees to it that so much may be written, as far as is known; where tables that nobody reads take the room, they go. `needed_bytes`: what
-    /// all of the table takes.
+    /// Sees to it that so much may be written, as far as is known; where tables that nobody reads take the
+    /// room, they go. `needed_bytes`: what all of the table takes.
     pub(in super::super) fn make_room(
         &self,
         table: &Path,
@@ -33,7 +34,8 @@ impl TableCache {
         FileError::NoRoom { path: table.to_owned(), folder: self.folder.clone(), needed_bytes }.into()
     }
 
-    /// What is said where a file or folder of the cache fails. `needed_bytes`: of the table, as far as is known; 0 before anything was written.
+    /// What is said where a file or folder of the cache fails. `needed_bytes`: of the table, as far as is
+    /// known; 0 before anything was written.
     pub(in super::super) fn failed(
         &self,
         table: &Path,
@@ -49,7 +51,8 @@ impl TableCache {
         }
     }
 
-    /// Removes tables that nobody reads, but for so many bytes of those that were used last. Returns whether there was one.
+    /// Removes tables that nobody reads, but for so many bytes of those that were used last. Returns whether
+    /// there was one.
     pub(super) fn remove_unused(&self, but_bytes: u64) -> bool {
         let whole = self.folders().filter(|folder| folder.extension().is_none());
         let mut unused: Vec<(SystemTime, PathBuf, File)> = whole
@@ -87,8 +90,8 @@ impl TableCache {
         fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path())
     }
 
-    /// Removes a folder whose lock we hold. It takes another name first, so that no one finds half of it, nor loses what he puts into one of this
-    /// name meanwhile. What cannot be removed then is removed later.
+    /// Removes a folder whose lock we hold. It takes another name first, so that no one finds half of it, nor
+    /// loses what he puts into one of this name meanwhile. What cannot be removed then is removed later.
     pub(super) fn remove(&self, folder: &Path) -> io::Result<()> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let gone = self.folder.join(format!("{name}.{}.gone", rand::random::<u64>()));

@@ -1,6 +1,8 @@
-//! Digests of the files of a table as they were written, which tell whether they still are: a flipped bit in them would be trained on.
+//! Digests of the files of a table as they were written, which tell whether they still are: a flipped bit in
+//! them would be trained on.
 //!
-//! Looking costs one read of all of them, at the speed of the disk or, where the system has them in memory, of BLAKE3.
+//! Looking costs one read of all of them, at the speed of the disk or, where the system has them in memory,
+//! of BLAKE3.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -19,8 +19,8 @@ impl HeldTasks {
         self.jobs.iter().map(of).filter(|attempts| !attempts.tasks.is_empty()).collect()
     }
 
-    /// Ends attempts whose job is to end, or that are asked back. Those that run are noted in `running`; those that have not begun never do, and are
-    /// noted in `ended`, which is to be reported.
+    /// Ends attempts whose job is to end, or that are asked back. Those that run are noted in `running`;
+    /// those that have not begun never do, and are noted in `ended`, which is to be reported.
     pub(in super::super) fn stop(
         &mut self,
         stop: Attempts,

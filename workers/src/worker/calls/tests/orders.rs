@@ -12,7 +12,8 @@ fn a_task_waits_for_those_that_are_held_and_takes_what_they_gave() {
     let ends = rig.ends(4);
     let given: Vec<(u32, u64)> = ends.iter().map(|end| (end.task.0, number(end))).collect();
     assert_eq!(given, [(0, 3), (1, 13), (2, 116), (3, 9)]);
-    // What they gave is kept until no order can refer to it: a poll that began after the end was taken is the last.
+    // What they gave is kept until no order can refer to it: a poll that began after the end was taken is the
+    // last.
     let poll = rig.pool.poll_begins();
     rig.order(ADD.id(), vec![task(4, vec![held(2), held(2)])]);
     rig.pool.poll_answered(poll);

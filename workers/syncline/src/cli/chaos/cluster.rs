@@ -1,4 +1,5 @@
-//! The cluster of a chaos run: one `syncline up` with workers that train, and workers with functions beside it.
+//! The cluster of a chaos run: one `syncline up` with workers that train, and workers with functions beside
+//! it.
 
 use std::{
     collections::BTreeMap,
@@ -91,8 +92,8 @@ impl ChaosCluster {
         Ok(cluster)
     }
 
-    /// Process ids by name, those of functions included. None of a process that has ended: its number may be that of another
-    /// program by now, which is none of our business.
+    /// Process ids by name, those of functions included. None of a process that has ended: its number may be
+    /// that of another program by now, which is none of our business.
     pub(super) fn processes(&self) -> BTreeMap<String, u32> {
         let written = RunningCluster::load(&self.first.state_dir).ok().flatten();
         let mut all = written.map(|running| running.processes).unwrap_or_default();
@@ -142,7 +143,8 @@ impl ChaosCluster {
         let engines = self.networks[number].engines.to_string();
         worker.args(["chaos-worker", "--exit-with-parent", "--engine", &engines]);
         worker.arg("--token-file").arg(&self.first.token_file).stderr(Stdio::null());
-        // In a group of its own, which the system lets go on, and ends, when we are killed while it stands still.
+        // In a group of its own, which the system lets go on, and ends, when we are killed while it stands
+        // still.
         worker.stdin(Stdio::piped()).process_group(0).spawn()
     }
 

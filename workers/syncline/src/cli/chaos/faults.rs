@@ -17,8 +17,8 @@ use clap::ValueEnum;
 use super::{cluster::ChaosCluster, resume::ResumeTimes};
 use crate::cli::{say, support::processes::send_signal};
 
-/// How long a process stands still, in milliseconds. The longest are longer than the silence after which a worker, and the
-/// lease after which an engine, counts as lost.
+/// How long a process stands still, in milliseconds. The longest are longer than the silence after which a
+/// worker, and the lease after which an engine, counts as lost.
 const STANDSTILL_MS: std::ops::Range<u64> = 20..7_000;
 
 /// One accident.
@@ -107,8 +107,8 @@ pub(super) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Whether Redis has all that it has acknowledged: one that is killed may lose what it wrote last, as its `appendfsync
-    /// everysec` says, and the engine writes it again.
+    /// Whether Redis has all that it has acknowledged: one that is killed may lose what it wrote last, as its
+    /// `appendfsync everysec` says, and the engine writes it again.
     pub(super) fn spares_redis(&self) -> bool {
         !self.kill.is_empty() && !self.kill.contains(&ProcessKind::Redis)
     }
@@ -144,8 +144,8 @@ fn any_fault(name: String, draw: &mut impl FnMut(u64) -> u64) -> Fault {
     }
 }
 
-/// Does one accident after the other for as long as is planned, and returns when everything runs again. An error says that there is no cluster
-/// any more.
+/// Does one accident after the other for as long as is planned, and returns when everything runs again. An
+/// error says that there is no cluster any more.
 pub(super) async fn cause_faults(
     cluster: &ChaosCluster,
     plan: &FaultPlan,

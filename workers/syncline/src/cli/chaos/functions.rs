@@ -1,4 +1,5 @@
-//! What the workers of a chaos run can do. Every function has a form without a cluster, so that its value can be told in advance.
+//! What the workers of a chaos run can do. Every function has a form without a cluster, so that its value can
+//! be told in advance.
 
 use std::{thread, time::Duration};
 

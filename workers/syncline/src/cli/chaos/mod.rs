@@ -1,5 +1,5 @@
-//! `syncline chaos`: random graphs on a cluster whose processes are killed and stopped at random, each result of which is
-//! compared with what it has to be.
+//! `syncline chaos`: random graphs on a cluster whose processes are killed and stopped at random, each result
+//! of which is compared with what it has to be.
 
 mod cluster;
 mod faults;
@@ -35,7 +35,8 @@ pub struct ChaosArgs {
     /// How long accidents happen; what runs then may end undisturbed
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = number::<f64>("minutes, such as 1, or 0.5 for half a minute"))]
     minutes: f64,
-    /// Draws the graphs and the accidents; which accident meets what is up to the machine [default: another each time]
+    /// Draws the graphs and the accidents; which accident meets what is up to the machine [default: another
+    /// each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Engines: with 2 one leads and the other stands by
@@ -50,7 +51,8 @@ pub struct ChaosArgs {
     /// From one accident to the next on average, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1250ms")]
     every: humantime::Duration,
-    /// Folder of the cluster's state, which has to be empty [default: a new one, that is removed if all goes well]
+    /// Folder of the cluster's state, which has to be empty [default: a new one, that is removed if all goes
+    /// well]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }

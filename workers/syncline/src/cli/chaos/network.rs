@@ -1,5 +1,5 @@
-//! The network between a worker and the engines, which can be cut: what is sent then waits, as packets do that are sent again,
-//! and nobody hears that it is cut. What comes late comes all the same.
+//! The network between a worker and the engines, which can be cut: what is sent then waits, as packets do
+//! that are sent again, and nobody hears that it is cut. What comes late comes all the same.
 
 use syncline_rpc::EngineAddresses;
 use tokio::{

@@ -43,8 +43,8 @@ pub(super) struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Two graphs at a time, one after the other, each of which is whole and right. An error tells what is different, or that one
-    /// stands still.
+    /// Two graphs at a time, one after the other, each of which is whole and right. An error tells what is
+    /// different, or that one stands still.
     pub(super) async fn run(&self) -> Result<Checked, String> {
         let (first, second) = tokio::try_join!(self.one_after_another(), self.one_after_another())?;
         Ok(Checked {
@@ -138,8 +138,8 @@ async fn until_answered<T>(
     }
 }
 
-/// Waits until an acknowledged job is over. What was seen to be done stays done, whoever leads; a Redis that was killed may
-/// show an older state until the engine has written all again.
+/// Waits until an acknowledged job is over. What was seen to be done stays done, whoever leads; a Redis that
+/// was killed may show an older state until the engine has written all again.
 async fn until_over(client: &Client, id: &JobId, is_strict: bool) -> Result<(), RoundError> {
     let (mut most, mut undone) = (0, None);
     let waited = client.wait(id, |view| {

@@ -7,7 +7,8 @@ use crate::cli::{Exit, Failure};
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// The page loads what comes from here and nothing else, runs no script that stands in a text, and is part of no other page.
+/// The page loads what comes from here and nothing else, runs no script that stands in a text, and is part of
+/// no other page.
 const POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 

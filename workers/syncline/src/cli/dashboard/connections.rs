@@ -1,5 +1,5 @@
-//! The open connections: where there are too many, the one that has waited longest for a request of its other side ends for a new
-//! one, so that those who say nothing keep nobody out.
+//! The open connections: where there are too many, the one that has waited longest for a request of its other
+//! side ends for a new one, so that those who say nothing keep nobody out.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! `syncline dashboard`: what happens in a cluster as a page in the browser, and as metrics for Prometheus. It only reads.
+//! `syncline dashboard`: what happens in a cluster as a page in the browser, and as metrics for Prometheus.
+//! It only reads.
 //!
 //! ```text
 //! browser, Prometheus ──HTTP──> server ──> site ──> route: what is asked for
@@ -28,11 +29,12 @@ use crate::cli::{
 
 #[derive(Debug, clap::Args)]
 pub struct DashboardArgs {
-    /// IP address and port to serve the page on; port 0 takes a free one. Whoever can reach it may look on, without a token
+    /// IP address and port to serve the page on; port 0 takes a free one. Whoever can reach it may look on,
+    /// without a token
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8265")]
     listen: SocketAddr,
-    /// A further name by which browsers ask for the page; may be given several times. Addresses, localhost and the name of this machine
-    /// need none
+    /// A further name by which browsers ask for the page; may be given several times. Addresses, localhost
+    /// and the name of this machine need none
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     #[command(flatten)]

@@ -11,7 +11,8 @@ use crate::cli::describe::samples_per_s_lately;
 /// The type of the text.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Name behind `syncline_job_`, what it is, and its value for a job at a time on the engine's clock, where it has one.
+/// Name behind `syncline_job_`, what it is, and its value for a job at a time on the engine's clock, where it
+/// has one.
 type JobMetric = (&'static str, &'static str, fn(&JobStatus, u64) -> Option<f64>);
 
 #[rustfmt::skip]
@@ -116,7 +117,8 @@ fn known_metrics(out: &mut String, now_ms: u64, jobs: &[JobStatus], workers: &[L
     }
 }
 
-/// One metric with its values; nothing if it has none. All are gauges: what counts goes down where a job goes back to a checkpoint.
+/// One metric with its values; nothing if it has none. All are gauges: what counts goes down where a job goes
+/// back to a checkpoint.
 fn family(out: &mut String, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {
     let mut values = values.into_iter().peekable();
     if values.peek().is_none() {

@@ -44,9 +44,10 @@ impl Route {
     }
 }
 
-/// Whether a page that listens on `ip` may be asked for by that name: an address, or one of `names`, which this machine has. The name
-/// of somebody else's site that leads here too (DNS rebinding) would let that site read the answers. A page of this machine alone has
-/// an address of this machine alone. Who names nothing is no browser.
+/// Whether a page that listens on `ip` may be asked for by that name: an address, or one of `names`, which
+/// this machine has. The name of somebody else's site that leads here too (DNS rebinding) would let that site
+/// read the answers. A page of this machine alone has an address of this machine alone. Who names nothing is
+/// no browser.
 pub(super) fn is_ours(ip: IpAddr, host: Option<&str>, names: &[String]) -> bool {
     let Some(host) = host else { return !ip.is_loopback() };
     let name = match host.rsplit_once(':') {

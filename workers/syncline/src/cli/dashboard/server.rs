@@ -18,7 +18,8 @@ use super::{
 const MOST_REQUEST_BYTES: usize = 16 << 10;
 /// Time for the headers of a request, the pause before it included.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that is older is closed after the answer that it waits for; a browser opens the next one by itself.
+/// A connection that is older is closed after the answer that it waits for; a browser opens the next one by
+/// itself.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 /// Time for that answer.
 const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -23,7 +23,8 @@ use crate::cli::{
     },
 };
 
-/// An engine that says nothing for so long hangs, or its machine is cut off: a standby has taken over by then.
+/// An engine that says nothing for so long hangs, or its machine is cut off: a standby has taken over by
+/// then.
 const ENGINE_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) struct Site {

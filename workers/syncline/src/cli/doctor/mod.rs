@@ -19,8 +19,8 @@ pub struct DoctorArgs {
     /// What workers shall compute on here: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,
-    /// How parameters and gradients shall travel to and from the shards: shm for shared memory, unix or tcp; auto takes the
-    /// fastest that works
+    /// How parameters and gradients shall travel to and from the shards: shm for shared memory, unix or tcp;
+    /// auto takes the fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
     transport: TransportChoice,
     /// Address of the Redis server, if it is not the one that `syncline up` started

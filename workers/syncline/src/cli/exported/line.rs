@@ -35,8 +35,8 @@ pub(super) struct Header {
     pub(super) release: String,
 }
 
-/// Every other line. The job comes first, then events, then tasks by their numbers; or points, evaluations, barriers
-/// and nodes.
+/// Every other line. The job comes first, then events, then tasks by their numbers; or points, evaluations,
+/// barriers and nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {

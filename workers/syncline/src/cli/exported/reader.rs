@@ -38,7 +38,8 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Opens the export of a job, or of whichever it is where none is named. Reads no more than its first and its last line.
+    /// Opens the export of a job, or of whichever it is where none is named. Reads no more than its first and
+    /// its last line.
     pub(crate) fn open(path: &Path, job: Option<&JobId>) -> Result<Self, ExportError> {
         let export = Self::open_any(path)?;
         if let Some(job) = job.filter(|job| export.job() != *job) {

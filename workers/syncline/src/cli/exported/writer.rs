@@ -1,5 +1,5 @@
-//! Writes an export: a file, which is there as a whole or not at all, or lines on stdout as they come, whose last one says that
-//! nothing is missing.
+//! Writes an export: a file, which is there as a whole or not at all, or lines on stdout as they come, whose
+//! last one says that nothing is missing.
 
 use std::{
     fs::Permissions,

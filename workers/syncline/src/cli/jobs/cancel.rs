@@ -19,8 +19,8 @@ pub struct CancelArgs {
     /// Why, for people: `status`, `events` and whoever waits for the job show it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
-    /// How long functions that run may take to end by themselves, at most a year, 0: nobody waits for them; a number alone is
-    /// seconds
+    /// How long functions that run may take to end by themselves, at most a year, 0: nobody waits for them;
+    /// a number alone is seconds
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = grace)]
     grace: Duration,
     #[command(flatten)]

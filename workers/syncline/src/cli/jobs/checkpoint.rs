@@ -16,11 +16,13 @@ pub struct CheckpointArgs {
     /// Id of the job, which may be running or over
     #[arg(required_unless_present = "from")]
     job: Option<JobId>,
-    /// Where to write it, as safetensors; `submit --resume` goes on from it, or from the id of the job on the same cluster
+    /// Where to write it, as safetensors; `submit --resume` goes on from it, or from the id of the job on
+    /// the same cluster
     #[arg(required_unless_present_any = ["now", "from"])]
     file: Option<PathBuf>,
-    /// Ask no cluster, and search these folders: the state directories of all shards, where Redis has lost the job. FILE gets the weights
-    /// alone, from which a job begins; without FILE what is there is listed
+    /// Ask no cluster, and search these folders: the state directories of all shards, where Redis has lost
+    /// the job. FILE gets the weights alone, from which a job begins; without FILE what is there is
+    /// listed
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with = "now")]
     from: Vec<PathBuf>,
     /// Keep one of what is trained now, without waiting for the next that is due

@@ -55,7 +55,8 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
     })
 }
 
-/// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so and goes on.
+/// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so
+/// and goes on.
 async fn follow(client: &Client, job: &JobId, args: &EventsArgs) -> Result<(), Failure> {
     // What is wrong is said at once, and the engine is asked again here.
     let client = client.clone().with_patience(Patience::all(Duration::ZERO));

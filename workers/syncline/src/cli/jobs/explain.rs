@@ -27,8 +27,8 @@ pub struct ExplainArgs {
     /// Id of the job. With --from it may be left out
     #[arg(required_unless_present = "from")]
     job: Option<JobId>,
-    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, evaluation/N/PART, or a node of a job that trains; the number or name of a general task;
-    /// without it, what stands in the way of the whole job
+    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, evaluation/N/PART, or a node of a job that trains;
+    /// the number or name of a general task; without it, what stands in the way of the whole job
     task: Option<TaskId>,
     /// The barrier with this number, with what was predicted, weighed, chosen, and what happened
     #[arg(long, value_name = "N")]
@@ -156,7 +156,8 @@ fn barrier_in_words(explained: &BarrierExplanation, job: &JobStatus, now_ms: u64
     lines.join("\n")
 }
 
-/// A row for each, without times that are known of none: a round in which all do as much has no plan, and an open one no waits.
+/// A row for each, without times that are known of none: a round in which all do as much has no plan, and an
+/// open one no waits.
 fn workers(of: &[WorkerExplanation]) -> String {
     type Time = (&'static str, fn(&WorkerExplanation) -> Option<u64>);
     let times: [Time; 5] = [

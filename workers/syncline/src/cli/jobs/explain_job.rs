@@ -30,8 +30,8 @@ const TOLD: [TaskState; 7] = [
 pub(super) struct JobExplanation {
     pub job: JobId,
     pub state: JobPhase,
-    /// What it waits for, what is wrong, how many tasks failed or wait for a worker, or how it ended; empty where nothing stands in
-    /// its way.
+    /// What it waits for, what is wrong, how many tasks failed or wait for a worker, or how it ended; empty
+    /// where nothing stands in its way.
     pub because: Vec<String>,
     /// The next barrier of a training, as far as one is begun.
     pub barrier: Option<BarrierExplanation>,

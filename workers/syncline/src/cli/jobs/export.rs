@@ -30,7 +30,8 @@ const MODEL_EXTENSIONS: [&str; 3] = ["onnx", "safetensors", "st"];
 pub struct ExportArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Where to write it, - for stdout; `status`, `tasks`, `events`, `explain` and `metrics` read it with --from
+    /// Where to write it, - for stdout; `status`, `tasks`, `events`, `explain` and `metrics` read it with
+    /// --from
     file: PathBuf,
     /// Replace a file that is there
     #[arg(long)]

@@ -10,14 +10,16 @@ use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, pr
 
 #[derive(Debug, clap::Args)]
 pub struct GcArgs {
-    /// Spare what was uploaded or asked for within this time: a submission uploads first; a number alone is seconds
+    /// Spare what was uploaded or asked for within this time: a submission uploads first; a number alone is
+    /// seconds
     #[arg(long, alias = "older-than-s", value_name = "TIME", default_value = "1h", value_parser = time(TimeUnit::Seconds))]
     older_than: Duration,
-    /// Also remove the checkpoints of jobs that were deleted or replaced, and that the cluster does not know any more. Those of jobs
-    /// that Redis has lost are among them
+    /// Also remove the checkpoints of jobs that were deleted or replaced, and that the cluster does not know
+    /// any more. Those of jobs that Redis has lost are among them
     #[arg(long)]
     checkpoints: bool,
-    /// Also remove the snapshots, and last weights, of jobs that were deleted or replaced, or are over for more than a week
+    /// Also remove the snapshots, and last weights, of jobs that were deleted or replaced, or are over for
+    /// more than a week
     #[arg(long)]
     snapshots: bool,
     #[command(flatten)]

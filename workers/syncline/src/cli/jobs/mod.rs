@@ -1,4 +1,5 @@
-//! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine, but for those that read an export.
+//! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine, but for those that
+//! read an export.
 
 pub(crate) mod cancel;
 pub(crate) mod checkpoint;

@@ -80,11 +80,11 @@ pub(super) struct Preview {
     /// Files that the parameter server is given, unless it has them.
     uploads: usize,
     upload_bytes: u64,
-    /// Values that are alive at once in a step on a batch, or on a piece of one; `None`: no CPU computes the graph, and it is
-    /// measured on one.
+    /// Values that are alive at once in a step on a batch, or on a piece of one; `None`: no CPU computes the
+    /// graph, and it is measured on one.
     step_bytes: Option<u64>,
-    /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients; the latter twice where a
-    /// batch is computed in pieces.
+    /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients; the
+    /// latter twice where a batch is computed in pieces.
     worker_bytes: Option<u64>,
     /// Memory of all shards together: parameters, and what the optimizer keeps.
     shard_bytes: u64,
@@ -355,8 +355,8 @@ fn is_label_by_default(source: &Source) -> bool {
     matches!(source, Source::Csv(table) if table.label_names.is_empty())
 }
 
-/// How many steps the optimizer makes in an epoch, where that depends on the number of workers; whoever comes from another policy, or from
-/// another program, has a learning rate for as many as there were.
+/// How many steps the optimizer makes in an epoch, where that depends on the number of workers; whoever comes
+/// from another policy, or from another program, has a learning rate for as many as there were.
 fn steps_in_words(train: &TrainSpec, batches: u64) -> Option<String> {
     let text = match train.policy.rule.steps_on() {
         _ if train.max_workers < 2 => return None,

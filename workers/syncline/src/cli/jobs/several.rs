@@ -20,8 +20,8 @@ pub struct SeveralJobs {
 }
 
 impl SeveralJobs {
-    /// Does something with each job. One that the engine refuses keeps no other back: each refusal is told, and the last one is the
-    /// end.
+    /// Does something with each job. One that the engine refuses keeps no other back: each refusal is told,
+    /// and the last one is the end.
     pub(super) async fn each(
         &self,
         act: impl AsyncFnMut(&JobId) -> Result<(), Failure>,

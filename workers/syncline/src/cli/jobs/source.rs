@@ -39,8 +39,8 @@ pub(crate) enum Source {
 }
 
 impl SourceArgs {
-    /// Connects, or opens the file, and says which job is asked about: the one of the file, which has to be `job` where that is named.
-    /// The command line demands it where there is no file.
+    /// Connects, or opens the file, and says which job is asked about: the one of the file, which has to be
+    /// `job` where that is named. The command line demands it where there is no file.
     pub(crate) async fn open(&self, job: Option<&JobId>) -> Result<(Source, JobId), Failure> {
         match (&self.from, job) {
             (Some(path), job) => {

@@ -51,12 +51,13 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 pub(crate) struct Status<'a> {
     #[serde(flatten)]
     pub(crate) view: &'a JobView,
-    /// The rule that the policy `auto` has chosen for now; `None` for other policies, and before and after the training.
+    /// The rule that the policy `auto` has chosen for now; `None` for other policies, and before and after
+    /// the training.
     pub(crate) chosen: Option<Why>,
 }
 
-/// The barrier whose reason says what `auto` has chosen for the superstep that is open. One that has closed meanwhile may be forgotten
-/// already: the next look has another one.
+/// The barrier whose reason says what `auto` has chosen for the superstep that is open. One that has closed
+/// meanwhile may be forgotten already: the next look has another one.
 pub(crate) fn open_barrier_of_auto(job: &JobStatus) -> Option<Superstep> {
     let is_auto = job.policy.starts_with("auto") && !job.is_over();
     is_auto.then(|| next_barrier(job.next_barrier.as_deref())).flatten()

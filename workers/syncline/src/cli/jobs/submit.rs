@@ -40,8 +40,9 @@ pub struct SubmitArgs {
     /// Id of the job, instead of the one in the file
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
-    /// Give a field of the file another value: `settings.batch=64`, `data.split={test_every=4}`, in a file with nodes also
-    /// `test.retries=5`. The key begins with a field of the training node, or with a node; the value is one of TOML. May be given several times
+    /// Give a field of the file another value: `settings.batch=64`, `data.split={test_every=4}`, in a file
+    /// with nodes also `test.retries=5`. The key begins with a field of the training node, or with a
+    /// node; the value is one of TOML. May be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Replace a job of the same id that is over; one that runs is not touched
@@ -50,14 +51,15 @@ pub struct SubmitArgs {
     /// Submit a new job in any case: if the id is taken, under the first one that is free of ID-2, ID-3, ...
     #[arg(long, conflicts_with = "replace")]
     new: bool,
-    /// Check all that submission checks and show what would be submitted; submit nothing. Needs no cluster: if there is
-    /// one, it is asked who has the id, and whether its workers could compute the job
+    /// Check all that submission checks and show what would be submitted; submit nothing. Needs no cluster:
+    /// if there is one, it is asked who has the id, and whether its workers could compute the job
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Do not compare the gradients with a difference of the loss first
     #[arg(long)]
     no_check: bool,
-    /// Go on from the checkpoint in this file, or from the newest one of this job, with any number of shards and workers
+    /// Go on from the checkpoint in this file, or from the newest one of this job, with any number of shards
+    /// and workers
     #[arg(long, value_name = "FILE|JOB")]
     resume: Option<String>,
     /// Follow the job until it is over
@@ -234,7 +236,8 @@ async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -
     Ok(())
 }
 
-/// So long an engine is waited for, or its Redis: as long as each takes to be started again. A job may be handed in by a script at night.
+/// So long an engine is waited for, or its Redis: as long as each takes to be started again. A job may be
+/// handed in by a script at night.
 const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -252,7 +255,8 @@ async fn connect(cluster: &Cluster) -> Result<(Client, EngineStatus), ClientErro
     }
 }
 
-/// Whether nobody answers, or no engine leads for want of its Redis; not an address that names a standby alone.
+/// Whether nobody answers, or no engine leads for want of its Redis; not an address that names a standby
+/// alone.
 fn may_come(error: &ClientError) -> bool {
     let by_store = |why: &InactiveReason| matches!(why, InactiveReason::Store { .. });
     match error {

@@ -46,9 +46,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
     })
 }
 
-/// Shows the progress of a job until it is over and its last weights are kept; an error if it did not end well. While the engine is away, or has
-/// trouble with Redis, it says so and goes on. It keeps to the job of its first look: what becomes of another one that takes the name is
-/// none of its business.
+/// Shows the progress of a job until it is over and its last weights are kept; an error if it did not end
+/// well. While the engine is away, or has trouble with Redis, it says so and goes on. It keeps to the job of
+/// its first look: what becomes of another one that takes the name is none of its business.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
 pub async fn follow(
@@ -132,7 +132,8 @@ fn longest_with_progress(views: &[TaskView]) -> Option<String> {
     Some(format!("task {}{name}: {}", view.task, one_line(&progress.to_string())))
 }
 
-/// The clock of the engine that leads now; `None` if it does not answer, which the next look at the job finds out.
+/// The clock of the engine that leads now; `None` if it does not answer, which the next look at the job finds
+/// out.
 async fn asked_again(client: &Client) -> Option<EngineClock> {
     let client = client.clone().with_patience(Patience::all(Duration::ZERO));
     client.engine().await.ok().map(|about| EngineClock::of(&about))

@@ -21,7 +21,8 @@ use crate::cli::{Exit, Failure, print, print_json, support::native::models, tabl
 pub struct CheckArgs {
     /// Forward model, or a training graph with --ready
     file: PathBuf,
-    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed itself
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed
+    /// itself
     #[arg(long, value_name = "NAME", required_unless_present = "ready")]
     loss: Option<String>,
     /// FILE is a training graph: its own gradients are checked, and settings of the loss mean nothing
@@ -157,7 +158,8 @@ fn refused(error: ModelError, model: &ModelProto, given: &HashMap<String, usize>
 const COMPILE: FaultCode = FaultCode::new("E323");
 const RUN: FaultCode = FaultCode::new("E327");
 
-/// Names of the axes that a sample of the data gives their size, without those that are given; in ascending order.
+/// Names of the axes that a sample of the data gives their size, without those that are given; in ascending
+/// order.
 fn open_axes(model: &ModelProto, given: &HashMap<String, usize>) -> BTreeSet<String> {
     let graph = model.graph.iter();
     let inputs = graph.flat_map(|graph| &graph.input).filter_map(TensorType::from_value_info);

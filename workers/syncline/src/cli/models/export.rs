@@ -1,4 +1,5 @@
-//! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts, or alone.
+//! `syncline model export`: trained parameters back in the user's own forward model, in the form that
+//! predicts, or alone.
 
 use std::path::{Path, PathBuf};
 
@@ -20,10 +21,12 @@ use crate::cli::{
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
 pub struct ExportArgs {
-    /// A training that is over, however it ended, or that has written a snapshot; its model and its weights come from the parameter server
+    /// A training that is over, however it ended, or that has written a snapshot; its model and its weights
+    /// come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
-    /// Where to write the trained model, a name that ends with .onnx; of a job, one that ends with .safetensors or .st gets what was trained alone
+    /// Where to write the trained model, a name that ends with .onnx; of a job, one that ends with
+    /// .safetensors or .st gets what was trained alone
     #[arg(value_name = "OUT.onnx")]
     out: PathBuf,
     /// A file of a snapshot or a checkpoint, instead of a job
@@ -38,7 +41,8 @@ pub struct ExportArgs {
     /// Replace a file that is there
     #[arg(long)]
     force: bool,
-    /// Let the model take numbers as they are in the job's data: `scale`, `mean` and `std` become nodes before its inputs
+    /// Let the model take numbers as they are in the job's data: `scale`, `mean` and `std` become nodes
+    /// before its inputs
     #[arg(long, conflicts_with = "snapshot")]
     with_normalization: bool,
     #[command(flatten)]
@@ -59,7 +63,8 @@ struct Exported {
     parameters: usize,
     /// `onnx` or `safetensors`.
     format: &'static str,
-    /// How numbers of the data become what the model takes, such as `(x * 0.0625 - mean) / std`; none where it takes them as they are.
+    /// How numbers of the data become what the model takes, such as `(x * 0.0625 - mean) / std`; none where
+    /// it takes them as they are.
     normalization: Option<String>,
 }
 

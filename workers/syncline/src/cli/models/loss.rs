@@ -48,8 +48,9 @@ pub(crate) struct LossArgs {
     /// Where `huber` turns from squared to absolute, if not at 1
     #[arg(long, value_name = "DELTA")]
     delta: Option<f32>,
-    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout. With =PATTERN a part of
-    /// it, by names of tensors and modules, as in --eval-mode=body.*; may be given several times
+    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout. With
+    /// =PATTERN a part of it, by names of tensors and modules, as in --eval-mode=body.*; may be given
+    /// several times
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = WHOLE)]
     eval_mode: Vec<String>,
     /// Seed of the Dropout nodes
@@ -60,7 +61,8 @@ pub(crate) struct LossArgs {
 /// Which parameters train, as a list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ParamsArg {
-    /// File with the names of the parameters to train, one a line, as PyTorch prints those with requires_grad
+    /// File with the names of the parameters to train, one a line, as PyTorch prints those with
+    /// requires_grad
     #[arg(long, value_name = "FILE")]
     params: Option<PathBuf>,
 }

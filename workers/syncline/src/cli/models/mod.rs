@@ -24,7 +24,8 @@ use crate::cli::{Exit, Failure, exported::ExportError, log_as_command, print, pr
 
 #[derive(Debug, clap::Subcommand)]
 pub enum ModelCommand {
-    /// Show inputs, outputs, parameters and operators of an ONNX model, or the tensors of a .safetensors snapshot
+    /// Show inputs, outputs, parameters and operators of an ONNX model, or the tensors of a .safetensors
+    /// snapshot
     Show(ShowArgs),
     /// Write the training graph of a forward model: loss, gradients and metrics as ordinary ONNX operators
     TrainGraph(Box<train_graph::TrainGraphArgs>),

@@ -16,16 +16,18 @@ use crate::cli::{
 pub struct TrainGraphArgs {
     /// Forward model
     file: PathBuf,
-    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed itself
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed
+    /// itself
     #[arg(long, value_name = "NAME")]
     loss: String,
     #[command(flatten)]
     how: LossArgs,
-    /// f32, bf16 or fp16: the compute type of matrix products and convolutions (mixed precision); all inputs and outputs stay float32. tf32 is the
-    /// graph of f32
+    /// f32, bf16 or fp16: the compute type of matrix products and convolutions (mixed precision); all inputs
+    /// and outputs stay float32. tf32 is the graph of f32
     #[arg(long, value_name = "NAME", default_value = "f32")]
     precision: String,
-    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little more time
+    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little
+    /// more time
     #[arg(long)]
     recompute: bool,
     /// Do not compare the gradients with a difference of the loss first

@@ -29,7 +29,8 @@ pub struct PlanArgs {
     /// Iterations to look ahead per worker, whatever the input says
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..))]
     lookahead: Option<u32>,
-    /// Take the earliest window at most (1 + EPS) times as wide as the narrowest; only with the default search
+    /// Take the earliest window at most (1 + EPS) times as wide as the narrowest; only with the default
+    /// search
     #[arg(long, value_name = "EPS")]
     early: Option<Slack>,
     /// One JSON object on stdout

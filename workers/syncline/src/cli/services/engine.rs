@@ -19,7 +19,8 @@ const END_GRACE: Duration = Duration::from_secs(2);
 /// Pause before a Redis server is asked again at the start.
 const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// One that is well is not heard of for a second, and longer on a busy machine: an idle worker polls, and a poll lasts a second.
+/// One that is well is not heard of for a second, and longer on a busy machine: an idle worker polls, and a
+/// poll lasts a second.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_secs(3);
 const SHORTEST_STALL: Duration = Duration::from_secs(1);
 
@@ -39,26 +40,27 @@ pub struct EngineArgs {
     /// A file with the password of the Redis server, read again whenever the server refuses the one before
     #[arg(long, value_name = "FILE", env = "SYNCLINE_REDIS_PASSWORD_FILE")]
     redis_password_file: Option<PathBuf>,
-    /// Stable name of this engine: after a crash it takes its own lead back at once, instead of a few seconds later; no
-    /// two engines may share it [default: host, address and a random number]
+    /// Stable name of this engine: after a crash it takes its own lead back at once, instead of a few
+    /// seconds later; no two engines may share it [default: host, address and a random number]
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Number of shards of the parameter server: one `syncline ps --shard INDEX/N` for each has to be started
+    /// Number of shards of the parameter server: one `syncline ps --shard INDEX/N` for each has to be
+    /// started
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
     /// A worker that is not heard of for this long is dropped; a number alone is milliseconds
     #[arg(long, alias = "silence-ms", value_name = "TIME", default_value = "5s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     silence: Duration,
-    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, without workers; a number alone
-    /// is milliseconds
+    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait
+    /// for it, without workers; a number alone is milliseconds
     #[arg(long, alias = "shard-silence-ms", value_name = "TIME", default_value = "30s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     shard_silence: Duration,
-    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped; a number alone
-    /// is milliseconds
+    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped; a
+    /// number alone is milliseconds
     #[arg(long, alias = "stall-ms", value_name = "TIME", default_value = "5m", value_parser = time_from(SHORTEST_STALL, Milliseconds))]
     stall: Duration,
-    /// How long a Redis server is waited for at the start that does not answer yet, as after a night without power; a
-    /// number alone is seconds
+    /// How long a Redis server is waited for at the start that does not answer yet, as after a night without
+    /// power; a number alone is seconds
     #[arg(long, alias = "redis-wait-s", value_name = "TIME", default_value = "1m", value_parser = time(Seconds))]
     redis_wait: Duration,
     /// End when the pipe at stdin closes
@@ -75,8 +77,8 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
         let host = || hostname().unwrap_or_else(|| "host".into());
         let instance = match args.instance {
             Some(instance) => instance,
-            // Two engines that may run at the same time must not share a name. Hosts in containers often do, and
-            // addresses and process ids with them.
+            // Two engines that may run at the same time must not share a name. Hosts in containers often do,
+            // and addresses and process ids with them.
             None => format!("{}-{}-{:08x}", host(), args.listen, rand::random::<u32>()),
         };
         let options = EngineOptions {
@@ -113,7 +115,8 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
     })
 }
 
-/// Ends the process from another thread if the one that decides is told of a bug and does not end it: it hangs.
+/// Ends the process from another thread if the one that decides is told of a bug and does not end it: it
+/// hangs.
 fn end_if_hung(mut bug: BugWatch) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     threads::spawn("bug", move || {

@@ -1,8 +1,9 @@
 //! `syncline ps`: one shard as a process.
 //!
-//! Prints `listening ADDRESS` on stdout when it is ready. Ends with an error when the engine will never have it. Stops
-//! on SIGTERM, Ctrl-C and the end of its terminal, and with `--exit-with-parent` also when its parent says so or dies. A job
-//! that cannot be kept is tried again until it can, or until a second of these signals.
+//! Prints `listening ADDRESS` on stdout when it is ready. Ends with an error when the engine will never have
+//! it. Stops on SIGTERM, Ctrl-C and the end of its terminal, and with `--exit-with-parent` also when its
+//! parent says so or dies. A job that cannot be kept is tried again until it can, or until a second of these
+//! signals.
 
 use std::{
     io::{self, Read, Write},
@@ -42,24 +43,26 @@ const REPEAT_WARNING_AFTER: Duration = Duration::from_secs(60);
 /// Runs one shard of the parameter server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PsArgs {
-    /// IP address and port to listen on, which the others must reach; port 0 picks a free one. Beyond loopback, --token-file is
-    /// required.
+    /// IP address and port to listen on, which the others must reach; port 0 picks a free one. Beyond
+    /// loopback, --token-file is required.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     pub listen: SocketAddr,
-    /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told. Without it no engine hears of this shard.
+    /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told. Without it no engine
+    /// hears of this shard.
     #[arg(long, value_name = "ADDR,..", env = ENGINE)]
     pub engine: Option<EngineAddresses>,
     /// File with the cluster's token; made in the state directory if not named.
     #[arg(long, value_name = "FILE", env = TOKEN_FILE)]
     pub token_file: Option<PathBuf>,
-    /// Directory for what must not be lost: blobs, snapshots, checkpoints, and jobs that a stop has kept; one for each process.
+    /// Directory for what must not be lost: blobs, snapshots, checkpoints, and jobs that a stop has kept;
+    /// one for each process.
     #[arg(long, value_name = "DIR", env = STATE_DIR)]
     pub state_dir: PathBuf,
     /// Which shard this is, counted from 0, of how many: as many as the engine's --shards says.
     #[arg(long, default_value = "0/1", value_name = "INDEX/COUNT")]
     pub shard: ShardPosition,
-    /// How many processes hold each shard: with 2 a second one, started elsewhere with the same --shard, has everything that
-    /// is acknowledged, and takes over when the first dies
+    /// How many processes hold each shard: with 2 a second one, started elsewhere with the same --shard, has
+    /// everything that is acknowledged, and takes over when the first dies
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     pub replicas: u32,
     /// Address under which others reach this shard, if not the one it listens on.
@@ -167,8 +170,8 @@ enum StopRequest {
     GiveUpUnsaved,
 }
 
-/// Reads stdin: a line asks to stop, and so does the end of stdin, which comes in whatever way the parent dies. The end
-/// after a line means that nobody waits any more.
+/// Reads stdin: a line asks to stop, and so does the end of stdin, which comes in whatever way the parent
+/// dies. The end after a line means that nobody waits any more.
 fn watch_parent(ask: mpsc::UnboundedSender<StopRequest>) -> io::Result<()> {
     let watch = move || {
         let (mut line, mut asked) = ([0; 64], false);

@@ -24,19 +24,20 @@ pub struct WorkerArgs {
     /// Emulate a machine that is so many times slower, by sleeping
     #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = number::<f64>("a factor, such as 2.5"))]
     slowdown: f64,
-    /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is shorter in
-    /// proportion. 0: each lasts as long as it computes, times the slowdown
+    /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is
+    /// shorter in proportion. 0: each lasts as long as it computes, times the slowdown
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: u64,
-    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch, and one of a job with
-    /// `micro_batch` comes in pieces of so many
+    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch, and one
+    /// of a job with `micro_batch` comes in pieces of so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_batch: Option<u32>,
     /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,
-    /// Most memory of the GPU that each model may take for parameters, values and scratch space, such as 8GiB: a training, its
-    /// evaluation and the ONNX models of general tasks each [default: all there is]
+    /// Most memory of the GPU that each model may take for parameters, values and scratch space, such as
+    /// 8GiB: a training, its evaluation and the ONNX models of general tasks each [default: all there
+    /// is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
     gpu_memory: Option<MemorySize>,
     /// Threads on which it computes, inside one operator [default: the cores of this machine]
@@ -45,27 +46,27 @@ pub struct WorkerArgs {
     /// ONNX models that general tasks run at the same time, each on --threads of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
-    /// Jobs that it trains for at the same time, each on --threads of its own; each takes one of the --slots,
-    /// as long as there is one
+    /// Jobs that it trains for at the same time, each on --threads of its own; each takes one of the
+    /// --slots, as long as there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trainings: u32,
-    /// Memory that general tasks may take together, such as 4GiB [default: that of the machine, or what its control group
-    /// allows]
+    /// Memory that general tasks may take together, such as 4GiB [default: that of the machine, or what its
+    /// control group allows]
     #[arg(long, value_name = "SIZE", value_parser = offered_memory)]
     memory: Option<MemorySize>,
     /// Something that general tasks may ask for; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
-    /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
-    /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and
-    /// 2 threads or more
+    /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding
+    /// unless samples meet in the model, as in BatchNormalization, which then has the statistics of each
+    /// part; needs a CPU and 2 threads or more
     #[arg(long)]
     split_batch: bool,
     /// Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
     #[arg(long)]
     spin: bool,
-    /// How parameters and gradients travel to and from the shards: shm for shared memory, unix or tcp; auto takes the
-    /// fastest that works
+    /// How parameters and gradients travel to and from the shards: shm for shared memory, unix or tcp; auto
+    /// takes the fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
     transport: TransportChoice,
     /// End when the pipe at stdin closes

@@ -23,12 +23,14 @@ pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<
     block_with(runtime, cores, command)
 }
 
-/// As [`block_on`], for a command that makes files: where Ctrl-C, SIGTERM or SIGHUP ends it, what is unfinished is removed.
+/// As [`block_on`], for a command that makes files: where Ctrl-C, SIGTERM or SIGHUP ends it, what is
+/// unfinished is removed.
 pub fn block_on_until_stopped<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     block_on_until_told_to_stop(command, || {})
 }
 
-/// The same, with something to say for the one who ends it; `last_word` is called when the command has been given up.
+/// The same, with something to say for the one who ends it; `last_word` is called when the command has been
+/// given up.
 pub fn block_on_until_told_to_stop<T>(
     command: impl Future<Output = Result<T, Failure>>,
     last_word: impl FnOnce(),
@@ -48,8 +50,8 @@ pub fn block_on_until_told_to_stop<T>(
     })
 }
 
-/// As [`block_on`], on the calling thread alone: for a process whose work is done elsewhere, and which should not wake
-/// up one thread after another for each message.
+/// As [`block_on`], on the calling thread alone: for a process whose work is done elsewhere, and which should
+/// not wake up one thread after another for each message.
 pub fn block_on_one_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     block_with(tokio::runtime::Builder::new_current_thread(), 0, command)
 }

@@ -11,15 +11,15 @@ use crate::cli::Failure;
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]
 struct ConnectionFlags {
-    /// Address of the engine, HOST:PORT, or of all engines, A,B: whoever leads is asked; without it the cluster of
-    /// `syncline up` in the state directory
+    /// Address of the engine, HOST:PORT, or of all engines, A,B: whoever leads is asked; without it the
+    /// cluster of `syncline up` in the state directory
     #[arg(long, value_name = "ADDR,..", env = ENGINE)]
     engine: Option<EngineAddresses>,
     /// File with the secret of the cluster
     #[arg(long, value_name = "FILE", env = TOKEN_FILE)]
     token_file: Option<PathBuf>,
-    /// Folder of the cluster's state; typed without --engine it names the cluster, whatever SYNCLINE_ENGINE and
-    /// SYNCLINE_TOKEN_FILE say [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+    /// Folder of the cluster's state; typed without --engine it names the cluster, whatever SYNCLINE_ENGINE
+    /// and SYNCLINE_TOKEN_FILE say [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = STATE_DIR)]
     state_dir: Option<PathBuf>,
 }
@@ -71,7 +71,8 @@ impl clap::Args for ConnectionArgs {
 }
 
 impl ConnectionArgs {
-    /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
+    /// The cluster that the flags, the environment or the state directory name. Reads files, does not
+    /// connect.
     pub(crate) fn find(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::load(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)
     }
@@ -85,8 +86,8 @@ impl ConnectionArgs {
         }
     }
 
-    /// The flags that lead another command to the same cluster, with a space in front; those that the environment sets lead it there
-    /// anyway.
+    /// The flags that lead another command to the same cluster, with a space in front; those that the
+    /// environment sets lead it there anyway.
     pub(crate) fn to_repeat(&self) -> String {
         let is_set = |name: &str| env::var_os(name).is_some();
         // Only a folder that is typed again sets aside what the environment says otherwise.
@@ -108,7 +109,8 @@ impl ConnectionArgs {
         named.collect()
     }
 
-    /// What `syncline up` wrote in the state directory, if it runs there and no engine of another cluster is named.
+    /// What `syncline up` wrote in the state directory, if it runs there and no engine of another cluster is
+    /// named.
     pub(crate) fn running_here(&self) -> Option<RunningCluster> {
         self.running().filter(|running| self.is_of(running))
     }
@@ -126,7 +128,8 @@ impl ConnectionArgs {
         RunningCluster::load(&dir).ok().flatten()
     }
 
-    /// `redis-cli` for the Redis server that an engine says it uses, for a shell. `None`: nobody here knows its password.
+    /// `redis-cli` for the Redis server that an engine says it uses, for a shell. `None`: nobody here knows
+    /// its password.
     pub(crate) fn redis_cli(&self, redis: &str) -> Option<String> {
         match self.running().filter(|running| running.has_redis(redis)) {
             Some(running) => Some(redis_cli(&running)),

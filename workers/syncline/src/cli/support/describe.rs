@@ -23,7 +23,8 @@ pub(crate) fn samples_per_s_lately(job: &JobStatus, now_ms: u64) -> Option<f64> 
 
 /// What the job waits for, and what is wrong with the cluster, in words.
 pub(crate) fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
-    // What goes on from a job that is done would go on from a checkpoint before its end; one that failed or was canceled had no more.
+    // What goes on from a job that is done would go on from a checkpoint before its end; one that failed or
+    // was canceled had no more.
     let matters = !view.job.is_over() || view.job.state == JobPhase::Done;
     let checkpoints = view.job.checkpoint_problem.iter().filter(|_| matters);
     let checkpoints =
@@ -76,7 +77,8 @@ pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
     }
 }
 
-/// `3/20`, the epoch that runs of all; `0/20` before the first. Of a job that is over, those that are complete.
+/// `3/20`, the epoch that runs of all; `0/20` before the first. Of a job that is over, those that are
+/// complete.
 pub(super) fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
@@ -91,8 +93,8 @@ pub(crate) fn loss(job: &JobStatus) -> Option<String> {
     job.loss.map(significant)
 }
 
-/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what stands in the
-/// way.
+/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what
+/// stands in the way.
 pub(crate) fn progress(view: &JobView, now_ms: u64) -> String {
     let obstacles = obstacles(view).into_iter().map(|(what, text)| format!("{what}: {}", one_line(&text)));
     std::iter::once(progress_alone(&view.job, now_ms)).chain(obstacles).collect::<Vec<_>>().join("  ")

@@ -12,8 +12,8 @@ use super::{
     describe_settings, describe_tasks, describe_workers,
 };
 
-/// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment. `chosen`: by its policy, where
-/// that chooses among others.
+/// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment.
+/// `chosen`: by its policy, where that chooses among others.
 pub(crate) fn job(view: &JobView, chosen: Option<&Why>, now_ms: u64) -> String {
     let job = &view.job;
     let mut lines = vec![("job", format!("{} ({})", job.id, job.state.word()))];
@@ -57,7 +57,8 @@ fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Lin
         ("iterations", iterations),
         ("barriers", barriers),
     ];
-    // Of the fastest worker over the slowest. Where all meet after each iteration there is none: counts differ by who came when.
+    // Of the fastest worker over the slowest. Where all meet after each iteration there is none: counts
+    // differ by who came when.
     if !["bsp", "lb-bsp"].iter().any(|policy| job.policy.starts_with(policy)) {
         lines.push(match job.is_over() {
             true => ("largest lead", format!("{} iterations", job.max_lead)),
@@ -81,7 +82,8 @@ fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Lin
     lines
 }
 
-/// What became of a job's iterations. One that ends well although most of them counted nothing has come to nothing itself.
+/// What became of a job's iterations. One that ends well although most of them counted nothing has come to
+/// nothing itself.
 fn iterations(job: &JobStatus) -> String {
     let (done, skipped) = (job.iterations_done, job.iterations_skipped);
     let why = match skipped {

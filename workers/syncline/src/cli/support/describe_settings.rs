@@ -1,4 +1,5 @@
-//! The settings of a training as people read them: those that all have in words, the others as a job file has them.
+//! The settings of a training as people read them: those that all have in words, the others as a job file has
+//! them.
 
 use syncline_rpc::status::JobStatus;
 use syncline_scheduler::spec::{Setting, SettingList};

@@ -21,8 +21,9 @@ const WORKER_COLUMNS: &[&str] = &[
     ">wait ms",
 ];
 
-/// Where the time of each worker's iterations went, all in milliseconds of one: how long the next is predicted to take, how wrong such
-/// predictions were, and the means so far; and who is slow. Empty without workers.
+/// Where the time of each worker's iterations went, all in milliseconds of one: how long the next is
+/// predicted to take, how wrong such predictions were, and the means so far; and who is slow. Empty without
+/// workers.
 pub(super) fn table_of(view: &JobView, now_ms: u64) -> String {
     if view.workers.is_empty() {
         return String::new();

@@ -2,8 +2,8 @@
 
 use syncline_rpc::status::{EngineStatus, now_ms};
 
-/// How far the engine's clock is ahead of ours, as of the moment at which it was asked. Machines of people are often seconds off, and the
-/// speed of a job would seem to be that of long ago.
+/// How far the engine's clock is ahead of ours, as of the moment at which it was asked. Machines of people
+/// are often seconds off, and the speed of a job would seem to be that of long ago.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EngineClock {
     ahead_ms: i64,

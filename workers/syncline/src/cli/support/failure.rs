@@ -121,7 +121,8 @@ fn report(line: &str, hint: &str) -> String {
     serde_json::json!({ "code": code, "message": message, "hint": hint }).to_string()
 }
 
-/// Whether the command line asks for JSON: then errors are JSON as well, those of the command line itself included.
+/// Whether the command line asks for JSON: then errors are JSON as well, those of the command line itself
+/// included.
 pub fn json_asked(mut words: impl Iterator<Item = OsString>) -> bool {
     words.by_ref().take_while(|word| word != "--").any(|word| word == "--json")
 }
@@ -138,7 +139,8 @@ impl Error for Failure {}
 /// Held by whoever ends the process.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// Keeps the command from ending with a failure while the process is ended for another reason, which has caused that failure.
+/// Keeps the command from ending with a failure while the process is ended for another reason, which has
+/// caused that failure.
 pub(crate) fn hold_end() -> MutexGuard<'static, ()> {
     ENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -176,7 +178,8 @@ fn led_by_code(text: &str) -> String {
     }
 }
 
-/// Ends a command line that clap did not accept, whose `words` come after the program's name. Help and version are no errors.
+/// Ends a command line that clap did not accept, whose `words` come after the program's name. Help and
+/// version are no errors.
 pub fn refuse_usage(
     mut error: clap::Error,
     line: clap::Command,

@@ -1,5 +1,5 @@
-//! Data to stdout, talk to stderr. Texts of others, such as the error of a user's function or a name in a file, move no cursor
-//! and add no line of a table: JSON alone has them as they are, with escapes.
+//! Data to stdout, talk to stderr. Texts of others, such as the error of a user's function or a name in a
+//! file, move no cursor and add no line of a table: JSON alone has them as they are, with escapes.
 
 use std::{
     borrow::Cow,
@@ -32,7 +32,8 @@ fn write(text: &str) -> Result<(), Failure> {
     written.and_then(|()| stdout.flush()).map_err(stdout_failed)
 }
 
-/// Whether whoever read what is written, from stdout or a pipe, has gone away as `head` does: then nothing has failed.
+/// Whether whoever read what is written, from stdout or a pipe, has gone away as `head` does: then nothing
+/// has failed.
 pub(crate) fn reader_has_gone(source: &io::Error) -> bool {
     source.kind() == ErrorKind::BrokenPipe
 }
@@ -57,8 +58,8 @@ pub fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
     write(&escaped(&text))
 }
 
-/// JSON without characters that a terminal obeys or hides, of which serde_json escapes only those that JSON forbids. All of them are
-/// within strings.
+/// JSON without characters that a terminal obeys or hides, of which serde_json escapes only those that JSON
+/// forbids. All of them are within strings.
 fn escaped(json: &str) -> Cow<'_, str> {
     let obeyed = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || is_invisible(c);
     if !json.contains(obeyed) {
@@ -91,8 +92,9 @@ fn say_line(text: &str) {
 /// Between two columns.
 const GAP: usize = 2;
 
-/// Lines up columns, a line for each row. Columns whose name begins with `>` are aligned to the right. Where the terminal is narrower,
-/// those that find no room come in blocks below, each with the first column in front.
+/// Lines up columns, a line for each row. Columns whose name begins with `>` are aligned to the right. Where
+/// the terminal is narrower, those that find no room come in blocks below, each with the first column in
+/// front.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let terminal = terminal_size::terminal_size_of(io::stdout());
     table_within(columns, rows, terminal.map_or(usize::MAX, |(width, _)| width.0.into()))
@@ -125,7 +127,8 @@ fn table_within(columns: &[&str], rows: &[Vec<String>], limit: usize) -> String 
     blocks(&widths, limit).into_iter().map(in_lines).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Which columns stand beside each other in lines of at most so many characters: the first one everywhere, each other once.
+/// Which columns stand beside each other in lines of at most so many characters: the first one everywhere,
+/// each other once.
 fn blocks(widths: &[usize], limit: usize) -> Vec<Vec<usize>> {
     let first = widths.first().copied().unwrap_or(0);
     let (mut blocks, mut block, mut used) = (Vec::new(), vec![0], first);

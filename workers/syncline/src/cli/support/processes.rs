@@ -22,8 +22,8 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) -> bool {
 /// Longest wait for the end of what was killed.
 const KILLED_LIMIT: Duration = Duration::from_secs(2);
 
-/// Kills whatever this process has started and not waited for, and waits until it has ended. Where the system does not tell,
-/// nothing.
+/// Kills whatever this process has started and not waited for, and waits until it has ended. Where the system
+/// does not tell, nothing.
 pub(crate) fn kill_children() {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -57,7 +57,8 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/stat")).ok()
 }
 
-/// Processor time by the line of a process, in hundredths of a second: its own as user and as system, and the same of its children that have ended.
+/// Processor time by the line of a process, in hundredths of a second: its own as user and as system, and the
+/// same of its children that have ended.
 pub(crate) fn cpu_ticks(stat: &str) -> Option<[u64; 4]> {
     let fields = behind_name(stat)?.split_whitespace().skip(11);
     let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).take(4).collect();

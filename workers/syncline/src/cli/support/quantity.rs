@@ -1,5 +1,5 @@
-//! Numbers with a unit, and times, on the command line: what is none is refused with the unit and an example; and so many of
-//! something in words.
+//! Numbers with a unit, and times, on the command line: what is none is refused with the unit and an example;
+//! and so many of something in words.
 
 use std::{str::FromStr, time::Duration};
 

@@ -22,7 +22,8 @@ pub struct TokenArgs {
 }
 
 impl TokenArgs {
-    /// The token in the named file, which has to exist, or in the state directory, where it is made if need be.
+    /// The token in the named file, which has to exist, or in the state directory, where it is made if need
+    /// be.
     pub fn load(&self) -> Result<Token, Failure> {
         if let Some(path) = &self.token_file {
             return Ok(load_token(path)?);

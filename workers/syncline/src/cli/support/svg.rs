@@ -7,7 +7,8 @@ pub(crate) const BLUE: &str = "#0072B2";
 pub(crate) const VERMILION: &str = "#D55E00";
 pub(crate) const ORANGE: &str = "#E69F00";
 pub(crate) const SKY_BLUE: &str = "#56B4E9";
-/// Of lines that are compared with each other, in this order: yellow, which nobody sees on white, is left out.
+/// Of lines that are compared with each other, in this order: yellow, which nobody sees on white, is left
+/// out.
 pub(crate) const CURVES: [&str; 7] = [BLUE, VERMILION, "#009E73", "#CC79A7", "#000000", ORANGE, SKY_BLUE];
 /// Of what is read first.
 pub(crate) const INK: &str = "#222222";

@@ -14,8 +14,8 @@ use tempfile::NamedTempFile;
 use super::CliError;
 use crate::cli::{Exit, Failure, exported::ExportError};
 
-/// Writes a file in place of what is there. Where that fails, that stays as it was, and whoever reads meanwhile sees the one or the
-/// other.
+/// Writes a file in place of what is there. Where that fails, that stays as it was, and whoever reads
+/// meanwhile sees the one or the other.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     place_file(path, bytes, true).map_err(|source| CliError::Written { path: path.to_owned(), source })
 }
@@ -50,7 +50,8 @@ impl WholeFile {
         Ok(Self { path: path.to_owned(), replaces, to: BufWriter::new(unfinished) })
     }
 
-    /// The same for a file that is not ours alone: it has the mode of the one that is there, and of a link to a file that file is replaced.
+    /// The same for a file that is not ours alone: it has the mode of the one that is there, and of a link to
+    /// a file that file is replaced.
     pub(crate) fn create_over(path: &Path, replaces: bool) -> Result<Self, ExportError> {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());

@@ -3,8 +3,8 @@
 /// Intervals between figures that an axis of losses has at most, and one of samples or time.
 const INTERVALS: f64 = 6.0;
 const INTERVALS_ALONG: f64 = 8.0;
-/// Where the largest loss is so many times the smallest one, equal ratios get equal room: else all but the beginning of a curve
-/// would lie in a strip at the bottom.
+/// Where the largest loss is so many times the smallest one, equal ratios get equal room: else all but the
+/// beginning of a curve would lie in a strip at the bottom.
 const LOG_FROM: f64 = 30.0;
 /// Figures of an axis of ratios, at most; with fewer, halves of ten get theirs.
 const LOG_FIGURES: usize = 10;

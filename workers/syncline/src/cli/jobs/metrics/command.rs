@@ -30,11 +30,12 @@ pub struct MetricsArgs {
     /// Write what TensorBoard reads below this folder, a folder for each job
     #[arg(long, value_name = "DIR")]
     pub(super) tensorboard: Option<PathBuf>,
-    /// Go on until the jobs are over: draw anew (--plot), and add to the files of --tensorboard, every two seconds
+    /// Go on until the jobs are over: draw anew (--plot), and add to the files of --tensorboard, every two
+    /// seconds
     #[arg(long)]
     pub(super) follow: bool,
-    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file. A job that is named twice is
-    /// shown beside its file
+    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once
+    /// for each file. A job that is named twice is shown beside its file
     #[arg(long, value_name = "FILE")]
     pub(super) from: Vec<PathBuf>,
     #[command(flatten)]
@@ -100,8 +101,8 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not is told: the last
-/// reason is returned.
+/// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not
+/// is told: the last reason is returned.
 async fn load(sources: &Sources) -> Result<(Vec<Training>, Option<Failure>), Failure> {
     let (mut trainings, mut refused) = (Vec::new(), None::<Failure>);
     for name in sources.names() {

@@ -112,8 +112,8 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
     table(&columns, &rows)
 }
 
-/// A setting as it stands in the table: the optimizer in words, and what is long shortened, unless that would make it the same as
-/// what another job has.
+/// A setting as it stands in the table: the optimizer in words, and what is long shortened, unless that would
+/// make it the same as what another job has.
 fn setting_cell(trainings: &[Training], job: &JobStatus, name: &str) -> Option<String> {
     let words = |of: &JobStatus| match name {
         "settings.optimizer" => of.optimizer.clone().or_else(|| of.settings.get(name).map(str::to_owned)),
@@ -134,8 +134,8 @@ pub(super) fn left_out(trainings: &[Training]) -> Option<String> {
     Some(format!("they differ in more settings, which --json has: {}", more.join(", ")))
 }
 
-/// Names of the settings that some of the trainings have otherwise than others, but for the policy, which is always told. Those
-/// that an earlier release has taken in have no settings to compare.
+/// Names of the settings that some of the trainings have otherwise than others, but for the policy, which is
+/// always told. Those that an earlier release has taken in have no settings to compare.
 fn differing_settings(trainings: &[Training]) -> Vec<&str> {
     let lists: Vec<&SettingList> =
         trainings.iter().map(|of| &of.job.settings).filter(|list| !list.is_empty()).collect();

@@ -1,6 +1,7 @@
 //! Points and evaluations as CSV: a header, then a row for each, with the job in front.
 //!
-//! Columns are called as the fields in docs/json.md. Of what stands there only the name of a file may hold what has to be quoted.
+//! Columns are called as the fields in docs/json.md. Of what stands there only the name of a file may hold
+//! what has to be quoted.
 
 use syncline_rpc::status::{EvaluationPoint, Figures, MetricsPoint};
 use syncline_scheduler::spec::Metric;

@@ -27,8 +27,8 @@ impl Files {
         Self { plot, over: args.over, tensorboard, folders: Vec::new() }
     }
 
-    /// Draws anew, and adds to the files of events what came since the last time. What cannot be written holds up nothing else; the first
-    /// error is returned.
+    /// Draws anew, and adds to the files of events what came since the last time. What cannot be written
+    /// holds up nothing else; the first error is returned.
     pub(super) fn write(&mut self, trainings: &[Training]) -> Result<(), CliError> {
         let drawn = self.draw(trainings);
         drawn.and(self.add_events(trainings))

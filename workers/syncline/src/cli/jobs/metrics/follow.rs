@@ -10,8 +10,9 @@ use crate::cli::{CliError, Exit, Failure, jobs::problem::Problem, say};
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Loads trainings again and shows them until all are over. While the engine is away, or has trouble with Redis, or what is shown cannot
-/// be written, it says so and goes on; a job that was deleted, or submitted anew, stays as it was last seen.
+/// Loads trainings again and shows them until all are over. While the engine is away, or has trouble with
+/// Redis, or what is shown cannot be written, it says so and goes on; a job that was deleted, or submitted
+/// anew, stays as it was last seen.
 pub(super) async fn until_over(
     sources: &Sources,
     trainings: &mut [Training],

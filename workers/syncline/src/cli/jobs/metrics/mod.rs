@@ -1,4 +1,5 @@
-//! `syncline metrics`: how trainings learn, alone or side by side, as numbers, as a picture, and as files of others' tools.
+//! `syncline metrics`: how trainings learn, alone or side by side, as numbers, as a picture, and as files of
+//! others' tools.
 
 mod command;
 mod comparison;

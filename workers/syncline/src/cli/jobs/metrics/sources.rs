@@ -1,4 +1,5 @@
-//! Who tells of which training: files of `syncline export` of those that are in one, the engine of all others.
+//! Who tells of which training: files of `syncline export` of those that are in one, the engine of all
+//! others.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -29,7 +30,8 @@ struct Shown {
 }
 
 impl Sources {
-    /// Opens all files, and connects if a job is in none of them. Every file has to be that of a job that is asked for, where jobs are.
+    /// Opens all files, and connects if a job is in none of them. Every file has to be that of a job that is
+    /// asked for, where jobs are.
     pub(super) async fn open(args: &MetricsArgs) -> Result<Self, Failure> {
         let (mut files, mut held) = (Vec::new(), Vec::new());
         for path in &args.from {
@@ -74,8 +76,9 @@ impl Sources {
     }
 }
 
-/// What is shown of the jobs that are named, all of the files where none is. `files`: the job that each holds, and what the file is
-/// called. A job that is in a file comes from there; named twice, from the engine as well.
+/// What is shown of the jobs that are named, all of the files where none is. `files`: the job that each
+/// holds, and what the file is called. A job that is in a file comes from there; named twice, from the engine
+/// as well.
 fn all_shown(named: &[JobId], files: &[(JobId, String)]) -> Result<Vec<Shown>, CliError> {
     let jobs: Vec<&JobId> =
         if named.is_empty() { files.iter().map(|(job, _)| job).collect() } else { named.iter().collect() };

@@ -41,7 +41,8 @@ impl Training {
     }
 }
 
-/// The points of a training without those that were undone: it went back to a checkpoint, from where it came past them again.
+/// The points of a training without those that were undone: it went back to a checkpoint, from where it came
+/// past them again.
 pub(crate) fn that_count<T>(points: impl Iterator<Item = T>, samples: impl Fn(&T) -> u64) -> Vec<T> {
     let mut kept: Vec<T> = Vec::new();
     for point in points {

@@ -1,7 +1,7 @@
 //! A file of arrays as `numpy.savez` writes it, with a row for each sample in every array.
 //!
-//! Rows come a batch at a time and an archive holds one array after the other: each waits in a file of its own, so that no more than a
-//! batch is in memory.
+//! Rows come a batch at a time and an archive holds one array after the other: each waits in a file of its
+//! own, so that no more than a batch is in memory.
 
 use std::{
     fs::File,
@@ -87,7 +87,8 @@ fn write_all(
     Ok(())
 }
 
-/// The outputs under their names, and beside them `sample`, `label` and `predicted`, where no output is called so.
+/// The outputs under their names, and beside them `sample`, `label` and `predicted`, where no output is
+/// called so.
 fn arrays(predicted: &Predicted<'_>) -> Vec<Array> {
     let floats = |values: &[f32]| values.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let mut all: Vec<Array> = predicted
@@ -132,8 +133,8 @@ fn arrays(predicted: &Predicted<'_>) -> Vec<Array> {
     all
 }
 
-/// That of the labels with which they are compared; without these that of the places for which there are scores of classes, as the
-/// pixels of an image are. `each`: how many there are for a sample.
+/// That of the labels with which they are compared; without these that of the places for which there are
+/// scores of classes, as the pixels of an image are. `each`: how many there are for a sample.
 fn shape_of_predicted(predicted: &Predicted<'_>, each: usize) -> Vec<usize> {
     let labels = predicted.label.iter().map(|label| &label.shape()[1..]);
     let places = predicted.outputs.iter().filter_map(|output| output.shape.get(1..));

@@ -39,7 +39,8 @@ const MOST_AT_ONCE: u32 = 256;
 pub struct PredictArgs {
     /// Id of a training that is over, or that wrote a snapshot
     job: JobId,
-    /// Files in place of those of the job, in the same form; all of their samples are looked at. `-` is the standard input
+    /// Files in place of those of the job, in the same form; all of their samples are looked at. `-` is the
+    /// standard input
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', conflicts_with = "samples")]
     data: Vec<PathBuf>,
     /// Which samples of the job's data; if not given those that test, or else validate, or else all
@@ -48,12 +49,13 @@ pub struct PredictArgs {
     /// The files have no labels to compare with; label columns that are there are skipped
     #[arg(long, requires = "data")]
     unlabeled: bool,
-    /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that; columns that
-    /// the job's `inputs` name are found by these names
+    /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without
+    /// reading that; columns that the job's `inputs` name are found by these names
     #[arg(long, requires = "data")]
     by_place: bool,
-    /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the model gives; a name that ends
-    /// with .npz gets the same as arrays of numpy, of any size; `-` or a pipe gets rows as they come, and figures go to stderr with `-`
+    /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the
+    /// model gives; a name that ends with .npz gets the same as arrays of numpy, of any size; `-` or a
+    /// pipe gets rows as they come, and figures go to stderr with `-`
     #[arg(long, value_name = "FILE.csv|FILE.npz")]
     out: Option<PathBuf>,
     /// Samples that are computed at once; if not given as many as a worker computes on, at most 256

@@ -1,4 +1,5 @@
-//! A CSV file with a row for each sample, which is there as a whole or not at all; or rows for whoever reads them as they come.
+//! A CSV file with a row for each sample, which is there as a whole or not at all; or rows for whoever reads
+//! them as they come.
 
 use std::{
     fmt::Write as _,
@@ -61,7 +62,8 @@ enum To {
 }
 
 impl TableFile {
-    /// Opens what rows are streamed to; a pipe waits for its reader. A file begins later, as long as nothing has to be removed.
+    /// Opens what rows are streamed to; a pipe waits for its reader. A file begins later, as long as nothing
+    /// has to be removed.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, ExportError> {
         let to = match Destination::of(path) {
             Destination::File => return Ok(None),

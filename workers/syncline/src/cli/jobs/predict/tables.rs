@@ -18,7 +18,8 @@ pub(super) struct Counts {
     pub precision: Option<f64>,
 }
 
-/// The worst are those of which the least was found; `names`: of the first two columns. `None` where there are none.
+/// The worst are those of which the least was found; `names`: of the first two columns. `None` where there
+/// are none.
 pub(super) fn counts(names: [&str; 2], mut all: Vec<Counts>) -> Option<String> {
     let count = all.len();
     if count > ROWS_SHOWN {

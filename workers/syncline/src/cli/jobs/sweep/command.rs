@@ -34,8 +34,9 @@ pub struct SweepArgs {
     /// Job file; examples/jobs/digits.toml is one
     #[arg(value_name = "JOB.toml")]
     pub(super) file: PathBuf,
-    /// Try these values of a field: `settings.batch=16,32`, or a range for --samples, `settings.learning_rate=1e-4..0.1:log`. Keys and values
-    /// are those of `submit --set`; commas in quotes, [] or {} separate nothing. Of several, every combination is tried
+    /// Try these values of a field: `settings.batch=16,32`, or a range for --samples,
+    /// `settings.learning_rate=1e-4..0.1:log`. Keys and values are those of `submit --set`; commas in
+    /// quotes, [] or {} separate nothing. Of several, every combination is tried
     #[arg(long, value_name = "KEY=VALUE,..")]
     pub(super) set: Vec<String>,
     /// Draw so many different trials at random instead of trying every combination
@@ -50,17 +51,19 @@ pub struct SweepArgs {
     /// Most trials that train at the same time [default: as many as the workers serve]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     at_once: Option<u32>,
-    /// The metric by which trials are compared: of validation samples, or else test samples; the loss also while it trains, where nothing is
-    /// evaluated
+    /// The metric by which trials are compared: of validation samples, or else test samples; the loss also
+    /// while it trains, where nothing is evaluated
     #[arg(long, value_name = "METRIC", default_value = "loss", value_parser = metric())]
     pub(super) by: Metric,
-    /// Compare the trials after these epochs, and stop those that are not among the best (--keep): successive halving
+    /// Compare the trials after these epochs, and stop those that are not among the best (--keep):
+    /// successive halving
     #[arg(long, value_name = "EPOCH,..", value_parser = rungs)]
     pub(super) rungs: Option<Rungs>,
     /// Share of the trials that goes on after each of --rungs
     #[arg(long, value_name = "SHARE", default_value = "1/3", requires = "rungs")]
     pub(super) keep: Share,
-    /// Show what the cluster knows of the trials of this name, and submit nothing; --set and the like are not needed
+    /// Show what the cluster knows of the trials of this name, and submit nothing; --set and the like are
+    /// not needed
     #[arg(long)]
     show: bool,
     /// Show the trials as they would train, and submit nothing; no cluster is needed

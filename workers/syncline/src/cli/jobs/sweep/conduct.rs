@@ -1,4 +1,5 @@
-//! Has the trials of a sweep trained: submits so many at a time, looks at them, stops those that others are ahead of.
+//! Has the trials of a sweep trained: submits so many at a time, looks at them, stops those that others are
+//! ahead of.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,7 +32,8 @@ use crate::cli::{CliError, Failure, describe, figure_in_words};
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// So long engine or Redis may be away when it begins, as for `submit`.
 const AWAY_AT_FIRST: Duration = Duration::from_secs(20);
-/// So much longer than [`POLL_INTERVAL`] a pause is only where this process was not awake, as with the lid closed.
+/// So much longer than [`POLL_INTERVAL`] a pause is only where this process was not awake, as with the lid
+/// closed.
 const ASLEEP: Duration = Duration::from_secs(60);
 
 fn values<T>(entries: Vec<Entry<T>>) -> Vec<T> {
@@ -57,7 +59,8 @@ impl<'a> Conduct<'a> {
         Self { client, plan, at_once, epoch: None, seen, display }
     }
 
-    /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
+    /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and
+    /// how many go on.
     pub(super) async fn take_up(&mut self) -> Result<(usize, usize), Failure> {
         let began = Instant::now();
         loop {
@@ -124,7 +127,8 @@ impl<'a> Conduct<'a> {
             }
             let began = SystemTime::now();
             tokio::time::sleep(POLL_INTERVAL).await;
-            // Of the clocks this one alone goes on while the machine sleeps; one that was set back says nothing.
+            // Of the clocks this one alone goes on while the machine sleeps; one that was set back says
+            // nothing.
             if began.elapsed().is_ok_and(|passed| passed > ASLEEP) {
                 self.seen.iter_mut().for_each(|seen| seen.slept = true);
             }
@@ -224,8 +228,8 @@ impl<'a> Conduct<'a> {
         });
     }
 
-    /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial that is over is looked at again:
-    /// what it had come to would be missing for good.
+    /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial
+    /// that is over is looked at again: what it had come to would be missing for good.
     async fn see(&mut self, number: usize, job: JobStatus) -> Result<(), ClientError> {
         let is_over = job.is_settled();
         let seen = &mut self.seen[number];

@@ -13,8 +13,8 @@ use crate::cli::{Failure, jobs::problem::Problem, one_line, say};
 /// Pause between two lines of a trial when nobody sits at a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// On a terminal a line for each trial that trains, which moves, below what has happened; elsewhere lines that come one after the
-/// other; with `--json` nothing but what is wrong.
+/// On a terminal a line for each trial that trains, which moves, below what has happened; elsewhere lines
+/// that come one after the other; with `--json` nothing but what is wrong.
 pub(super) struct Display {
     how: How,
     problem: Problem,

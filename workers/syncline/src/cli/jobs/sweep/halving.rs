@@ -1,18 +1,21 @@
 //! Which trials are stopped: successive halving by epochs, without waiting. Pure.
 //!
-//! In: the result of each trial at each rung, an epoch at which trials are compared. Out: who is stopped, and as which of how many.
+//! In: the result of each trial at each rung, an epoch at which trials are compared. Out: who is stopped, and
+//! as which of how many.
 //!
 //! Who failed, or was ended by somebody else, counts no longer.
 //!
-//! Of n trials `keep` × n, rounded down, go on beyond the first rung, `keep` of these beyond the second, and so on, at least one. A
-//! trial is stopped as soon as so many others have done better at the newest rung that it has reached itself. So nobody waits at a rung,
-//! and nobody is stopped there who is among the best of all that will ever come to it; a trial that came early, and of which that is not
-//! known yet, trains on meanwhile and is stopped when it is. The best of those at the highest rung is never stopped.
+//! Of n trials `keep` × n, rounded down, go on beyond the first rung, `keep` of these beyond the second, and
+//! so on, at least one. A trial is stopped as soon as so many others have done better at the newest rung that
+//! it has reached itself. So nobody waits at a rung, and nobody is stopped there who is among the best of all
+//! that will ever come to it; a trial that came early, and of which that is not known yet, trains on
+//! meanwhile and is stopped when it is. The best of those at the highest rung is never stopped.
 //!
-//! Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, AISTATS 2016,
-//! arXiv:1502.07943 (successive halving, with all trials waiting at each rung); Li et al., A System for Massively Parallel
-//! Hyperparameter Tuning, MLSys 2020, arXiv:1810.05934 (ASHA: nobody waits). ASHA lets a trial go on that is among the best of those
-//! that are at the rung by then; the number of trials is known here, and so for how many there is room.
+//! Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
+//! AISTATS 2016, arXiv:1502.07943 (successive halving, with all trials waiting at each rung); Li et al., A
+//! System for Massively Parallel Hyperparameter Tuning, MLSys 2020, arXiv:1810.05934 (ASHA: nobody waits).
+//! ASHA lets a trial go on that is among the best of those that are at the rung by then; the number of trials
+//! is known here, and so for how many there is room.
 
 use std::{cmp::Ordering, str::FromStr};
 
@@ -140,7 +143,8 @@ pub(super) fn ordinal(number: usize) -> String {
 mod tests {
     use super::*;
 
-    /// A line is a trial: what it measured at each rung, `-` where it is not yet; `!` in front of one that is over.
+    /// A line is a trial: what it measured at each rung, `-` where it is not yet; `!` in front of one that is
+    /// over.
     fn trials(drawing: &str) -> Vec<Contestant> {
         let trial = |line: &str| {
             let (is_settled, line) = match line.trim().strip_prefix('!') {
@@ -246,8 +250,8 @@ mod tests {
         }
     }
 
-    /// Trains all trials, some at a time, one epoch of one of them after the other, in random order. `curves`: what each measures
-    /// after each rung. Returns how far each came, in rungs.
+    /// Trains all trials, some at a time, one epoch of one of them after the other, in random order.
+    /// `curves`: what each measures after each rung. Returns how far each came, in rungs.
     fn train(halving: &Halving, curves: &[Vec<f64>], at_once: usize, random: &mut Random) -> Vec<usize> {
         let rungs = halving.rungs.len();
         let unborn = Contestant { at_rungs: vec![None; rungs], is_settled: false, is_out: false };
@@ -288,7 +292,8 @@ mod tests {
             let reached = train(&halving, &curves, at_once, &mut random);
             assert!(reached.iter().all(|rungs| *rungs >= 1), "seed {seed}: all come to the first rung");
             assert!(reached.contains(&3), "seed {seed}: somebody comes to the end");
-            // Brute force: whoever is among the best of all that ever came to a rung went beyond it, or stands at a later one.
+            // Brute force: whoever is among the best of all that ever came to a rung went beyond it, or
+            // stands at a later one.
             for (rung, room) in halving.room(count).into_iter().enumerate().take(2) {
                 let mut at: Vec<usize> = (0..count).filter(|trial| reached[*trial] > rung).collect();
                 at.sort_by(|a, b| order(curves[*a][rung], curves[*b][rung]).then(a.cmp(b)));

@@ -8,15 +8,15 @@ use syncline_scheduler::{
 
 use crate::cli::jobs::metrics::that_count;
 
-/// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which samples; those of validation
-/// come first.
+/// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which
+/// samples; those of validation come first.
 pub(super) fn of_job(metric: Metric, job: &JobStatus) -> Option<(EvaluationSet, f64)> {
     let sets = [EvaluationSet::Validation, EvaluationSet::Test];
     sets.into_iter().find_map(|on| Some((on, job.figures(on)[metric]?)))
 }
 
-/// What the first evaluation measured that saw so many samples, as many as of complete epochs; `None` where that one is gone from the
-/// series. `points`: oldest first.
+/// What the first evaluation measured that saw so many samples, as many as of complete epochs; `None` where
+/// that one is gone from the series. `points`: oldest first.
 pub(super) fn evaluated(
     points: &[EvaluationPoint],
     metric: Metric,
@@ -30,8 +30,8 @@ pub(super) fn evaluated(
     (first.samples - samples < reach).then_some(value)
 }
 
-/// The loss of training after so many epochs. `points` of the loss curve, oldest first, which hold the end of an epoch only as a part of
-/// one of them.
+/// The loss of training after so many epochs. `points` of the loss curve, oldest first, which hold the end of
+/// an epoch only as a part of one of them.
 pub(super) fn training_loss_after(
     epochs: u32,
     job: &JobStatus,
@@ -42,8 +42,9 @@ pub(super) fn training_loss_after(
     exact.or_else(|| training_loss(points, epoch_samples, epoch_samples.saturating_mul(epochs.into())))
 }
 
-/// The loss of the epoch that ends behind so many samples: the mean over its samples. `None` while it has not ended, and where it has
-/// become a part of points for much more than an epoch. `points` of the loss curve, oldest first.
+/// The loss of the epoch that ends behind so many samples: the mean over its samples. `None` while it has not
+/// ended, and where it has become a part of points for much more than an epoch. `points` of the loss curve,
+/// oldest first.
 fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
     let points = that_count(points.iter(), |point| point.samples);
@@ -54,8 +55,8 @@ fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> O
     belongs.then(|| mean_behind(&points[..=end], begin))
 }
 
-/// The loss of the newest epoch that is complete, as `status` tells it; before the first is, that of what there is of it, and `None` before
-/// the first point.
+/// The loss of the newest epoch that is complete, as `status` tells it; before the first is, that of what
+/// there is of it, and `None` before the first point.
 pub(super) fn newest_training_loss(
     job: &JobStatus,
     points: &[MetricsPoint],
@@ -81,8 +82,9 @@ fn mean_behind(points: &[&MetricsPoint], begin: u64) -> f64 {
     if weight == 0.0 { f64::NAN } else { sum / weight }
 }
 
-/// How far a point may reach beyond the epoch that it is to tell of. Once a series was full its points become rarer as the job goes on:
-/// one that reaches further than those did when the job came there is no measure beside those of other trials.
+/// How far a point may reach beyond the epoch that it is to tell of. Once a series was full its points become
+/// rarer as the job goes on: one that reaches further than those did when the job came there is no measure
+/// beside those of other trials.
 fn reach(points: usize, epoch_samples: u64, samples: u64) -> u64 {
     const FEWEST_ONCE_FULL: u64 = SERIES_POINTS / 2;
     match (points as u64) < FEWEST_ONCE_FULL {

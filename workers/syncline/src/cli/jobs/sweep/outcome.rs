@@ -118,8 +118,8 @@ fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
     }
 }
 
-/// Puts the best first and numbers them: those that are done, those that go on, then those that were stopped, of which those that came
-/// to a later rung are before the others, and those that failed at last.
+/// Puts the best first and numbers them: those that are done, those that go on, then those that were stopped,
+/// of which those that came to a later rung are before the others, and those that failed at last.
 pub(super) fn rank(outcomes: &mut [Outcome], metric: Metric) {
     // A sort that keeps the order of equal ones: by their numbers.
     outcomes.sort_by(|a, b| compare(a, b, metric));

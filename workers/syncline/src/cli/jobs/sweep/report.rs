@@ -43,14 +43,16 @@ impl<'a> Report<'a> {
     }
 }
 
-/// By what they are ranked, a row for each, the best first, and what they give in the mean if they differ in nothing but chance.
+/// By what they are ranked, a row for each, the best first, and what they give in the mean if they differ in
+/// nothing but chance.
 pub(super) fn in_words(outcomes: &[Outcome], metric: Metric) -> String {
     let mean = spreads_in_words(&spreads(outcomes, &figures(outcomes, metric)));
     let mean = mean.map_or(String::new(), |mean| format!("\n{mean}"));
     format!("{}\n{}{mean}", ranked_by(outcomes, metric), rows(outcomes, metric))
 }
 
-/// The figures of a trial that are shown: loss, accuracy where any has one, and the metric by which they are ranked.
+/// The figures of a trial that are shown: loss, accuracy where any has one, and the metric by which they are
+/// ranked.
 fn figures(outcomes: &[Outcome], metric: Metric) -> Vec<Metric> {
     let other = Some(metric).filter(|metric| !matches!(metric, Metric::Loss | Metric::Accuracy));
     let is_there = |metric: &Metric| outcomes.iter().any(|one| of_outcome(*metric, one).is_some());
@@ -126,7 +128,8 @@ fn rows(outcomes: &[Outcome], metric: Metric) -> String {
     table(&columns, &rows)
 }
 
-/// The values of a field as a column shows them. Of long ones, as tables are, what all begin with is left out.
+/// The values of a field as a column shows them. Of long ones, as tables are, what all begin with is left
+/// out.
 fn cells<'a>(outcomes: &'a [Outcome], key: &str) -> BTreeMap<&'a str, String> {
     let values: BTreeSet<&str> =
         outcomes.iter().filter_map(|one| one.values.get(key).map(String::as_str)).collect();

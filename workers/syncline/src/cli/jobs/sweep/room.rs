@@ -29,7 +29,8 @@ impl Room {
         }
     }
 
-    /// Jobs of so many workers each that can train at the same time, at least one. A job takes one slot of each worker at most.
+    /// Jobs of so many workers each that can train at the same time, at least one. A job takes one slot of
+    /// each worker at most.
     pub(super) fn jobs(&self, max_workers: u32) -> u32 {
         let each = max_workers.min(self.workers).max(1);
         let jobs = match each == self.workers {

@@ -60,9 +60,9 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// An engine that leads writes again what Redis loses of a trial that goes on: where the one leads that led at the last look,
-    /// somebody has deleted the trial. Another one knows what Redis had kept; whoever slept cannot tell, and trains nothing that
-    /// somebody may have deleted.
+    /// An engine that leads writes again what Redis loses of a trial that goes on: where the one leads that
+    /// led at the last look, somebody has deleted the trial. Another one knows what Redis had kept;
+    /// whoever slept cannot tell, and trains nothing that somebody may have deleted.
     pub(super) fn of(last: &Seen, leads: Option<EngineEpoch>) -> Self {
         match leads.is_some() && leads == last.by {
             true => Self::Deleted,

@@ -15,7 +15,8 @@ const MOST_DRAWS: u32 = 1_000;
 /// The values of one trial, in the order of the axes.
 pub(super) type Values = Vec<(String, String)>;
 
-/// Every combination: the last axis changes first, so that more values of the first one are more trials at the end.
+/// Every combination: the last axis changes first, so that more values of the first one are more trials at
+/// the end.
 pub(super) fn grid(axes: &[Axis]) -> Result<Vec<Values>, CliError> {
     let mut lists = Vec::with_capacity(axes.len());
     for Axis { key, choices } in axes {

@@ -1,5 +1,5 @@
-//! Values of a field that a sweep tries: `settings.batch=16,32,64`, or a range for random ones, `settings.learning_rate=1e-4..0.1:log`.
-//! Pure.
+//! Values of a field that a sweep tries: `settings.batch=16,32,64`, or a range for random ones,
+//! `settings.learning_rate=1e-4..0.1:log`. Pure.
 
 use std::str::FromStr;
 
@@ -39,7 +39,8 @@ pub(super) struct Range {
 impl FromStr for Axis {
     type Err = CliError;
 
-    /// Commas separate values, outside of quotes and of brackets of any kind; `LOW..HIGH`, of two numbers, is a range.
+    /// Commas separate values, outside of quotes and of brackets of any kind; `LOW..HIGH`, of two numbers, is
+    /// a range.
     fn from_str(text: &str) -> Result<Self, CliError> {
         let refused = |why: &str| CliError::Setting { what: format!("--set {text}: {why}") };
         let (key, given) =

@@ -1,5 +1,6 @@
-//! A cluster for one measurement: a Redis server that writes everything down, an engine, and workers, each a process of its
-//! own. Values that are small need no parameter server: there is one only where it is asked for.
+//! A cluster for one measurement: a Redis server that writes everything down, an engine, and workers, each a
+//! process of its own. Values that are small need no parameter server: there is one only where it is asked
+//! for.
 
 use std::{
     collections::BTreeMap,

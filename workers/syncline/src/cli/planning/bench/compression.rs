@@ -1,4 +1,5 @@
-//! `syncline bench compression`: what a push takes over a slow link, in each way in which a gradient may travel.
+//! `syncline bench compression`: what a push takes over a slow link, in each way in which a gradient may
+//! travel.
 
 use std::time::Instant;
 
@@ -19,7 +20,8 @@ const ALL: &str = "none,bf16,fp16,int8,top-k:0.1,top-k:0.01,auto";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CompressionArgs {
-    /// Speed of the link between worker and shard, each way, in units of 1,000,000 bits per second; without it, the machine's
+    /// Speed of the link between worker and shard, each way, in units of 1,000,000 bits per second; without
+    /// it, the machine's
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     link_mbit: Option<u32>,
     /// How gradients travel: none, bf16, fp16, int8, top-k:SHARE, auto

@@ -1,7 +1,8 @@
-//! `syncline bench device`: the training step of a job on one device, as the bare loop and as a worker of a cluster take it.
+//! `syncline bench device`: the training step of a job on one device, as the bare loop and as a worker of a
+//! cluster take it.
 //!
-//! - *bare*: the training graph on ONNX Runtime, again and again on one batch, with parameters, batch and gradients on the
-//!   device. Nobody who trains can be faster: it has no optimizer, and nothing travels.
+//! - *bare*: the training graph on ONNX Runtime, again and again on one batch, with parameters, batch and
+//!   gradients on the device. Nobody who trains can be faster: it has no optimizer, and nothing travels.
 //! - each policy: Redis, an engine, a shard and one worker on the device, each a process of its own.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};

@@ -119,8 +119,8 @@ pub(super) fn tasks(args: &TasksArgs) -> Result<(), Failure> {
     ))
 }
 
-/// Calls of which each needs the one before: bound to the two workers in turn, so that the engine decides every one, and
-/// free, so that a worker may have many ahead.
+/// Calls of which each needs the one before: bound to the two workers in turn, so that the engine decides
+/// every one, and free, so that a worker may have many ahead.
 pub(super) fn chain(args: &ChainArgs) -> Result<(), Failure> {
     let measured = block_on(async {
         let cluster = BenchCluster::start().await?;

@@ -1,5 +1,6 @@
-//! The leanest loop that does the work of a push: bytes to another thread, an optimizer step on each chunk, an answer. No
-//! headers, no locks that anybody waits for, no accounts of what was applied: the limit for whoever needs these.
+//! The leanest loop that does the work of a push: bytes to another thread, an optimizer step on each chunk,
+//! an answer. No headers, no locks that anybody waits for, no accounts of what was applied: the limit for
+//! whoever needs these.
 
 use std::{
     hint,
@@ -137,7 +138,8 @@ impl Peer {
     }
 }
 
-/// Chunks in memory that both sides see. Each has a lock that nobody ever waits for: the counters say whose it is.
+/// Chunks in memory that both sides see. Each has a lock that nobody ever waits for: the counters say whose
+/// it is.
 pub(super) struct Ring {
     chunks: Vec<Mutex<Vec<f32>>>,
     written: AtomicU64,

@@ -50,13 +50,16 @@ enum Part {
     Push(push::PushArgs),
     /// Time of a push over a slow link, in each way in which a gradient may travel
     Compression(compression::CompressionArgs),
-    /// Time of a step on a large table of which only the rows of a batch travel, beside one that travels whole
+    /// Time of a step on a large table of which only the rows of a batch travel, beside one that travels
+    /// whole
     Rows(rows::RowsArgs),
     /// Time of one training step, beside the bare loop of ONNX Runtime and the leanest loop over TCP
     Step(step::StepArgs),
-    /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
+    /// Samples per second of all workers under each policy, beside that of bare loops that run at the same
+    /// time
     Scaling(scaling::ScalingArgs),
-    /// Samples per second of one worker on a GPU or CPU under each policy, beside the bare loop with everything on the device
+    /// Samples per second of one worker on a GPU or CPU under each policy, beside the bare loop with
+    /// everything on the device
     Device(device::DeviceArgs),
 }
 

@@ -88,7 +88,8 @@ impl BenchModel {
     }
 }
 
-/// ResNet-20 of He et al. (CVPR 2016, section 4.2), with convolutions of one pixel where the shape changes (option B).
+/// ResNet-20 of He et al. (CVPR 2016, section 4.2), with convolutions of one pixel where the shape changes
+/// (option B).
 fn resnet20() -> ModelProto {
     let mut graph = GraphBuilder::new("resnet20");
     let dims = [Dim::from("batch"), Dim::from(3), Dim::from(32), Dim::from(32)];
@@ -127,7 +128,8 @@ struct Layers {
 }
 
 impl Layers {
-    /// A convolution and the normalization of its batch. `shape`: channels out, channels in, side of the kernel.
+    /// A convolution and the normalization of its batch. `shape`: channels out, channels in, side of the
+    /// kernel.
     fn convolve(&mut self, value: &str, [out, into, side]: [usize; 3], stride: i64) -> String {
         self.count += 1;
         let name = format!("conv{}", self.count);

@@ -1,10 +1,12 @@
-//! What others did on the machine while something was measured: its figures are those of a quiet machine only if that is little.
+//! What others did on the machine while something was measured: its figures are those of a quiet machine only
+//! if that is little.
 
 use std::{fs, process};
 
 use crate::cli::support::processes::{cpu_ticks, stat};
 
-/// Others with more of the processors than this change figures by more than what is measured varies by itself.
+/// Others with more of the processors than this change figures by more than what is measured varies by
+/// itself.
 const MOST_OF_OTHERS: f64 = 0.05;
 
 /// Processor time so far, in ticks of the system.

@@ -1,4 +1,5 @@
-//! `syncline bench push`: how fast gradients reach the parameters, beside the leanest loop that does the same work.
+//! `syncline bench push`: how fast gradients reach the parameters, beside the leanest loop that does the same
+//! work.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! `syncline bench rows`: a step on a large table with Adam, of which the rows of a batch travel, beside one that travels whole.
+//! `syncline bench rows`: a step on a large table with Adam, of which the rows of a batch travel, beside one
+//! that travels whole.
 
 use std::time::Instant;
 

@@ -20,8 +20,8 @@ const MOST_TRIES: u32 = 50;
 /// What stays away for so long is not made again.
 const QUIET_FOR: Duration = Duration::from_millis(10);
 
-/// Makes the folder in which all temporary files of this process lie from now on, until it is dropped, or Ctrl-C or SIGTERM
-/// ends the process.
+/// Makes the folder in which all temporary files of this process lie from now on, until it is dropped, or
+/// Ctrl-C or SIGTERM ends the process.
 pub(super) fn scratch_folder() -> Result<ScratchFolder, CliError> {
     let path = env::temp_dir().join(format!("syncline-bench-{:016x}", rand::random::<u64>()));
     // SAFETY: no other thread is there yet that could read the environment.
@@ -65,7 +65,8 @@ fn end_when_told(folder: &Path, ready: &mpsc::Sender<()>) {
     if let (Ok(runtime), Some((mut stop, _second))) = (&runtime, listening) {
         runtime.block_on(stop.requested());
         let _ending = hold_end();
-        // They would go on writing there, and what stands in the place of Python need not notice that nobody listens.
+        // They would go on writing there, and what stands in the place of Python need not notice that nobody
+        // listens.
         kill_children();
         remove(folder);
         end_at_once(INTERRUPTED);

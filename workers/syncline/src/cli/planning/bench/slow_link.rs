@@ -1,4 +1,5 @@
-//! A link that carries so many bits per second each way, between a worker and a shard on this machine: a proxy that waits.
+//! A link that carries so many bits per second each way, between a worker and a shard on this machine: a
+//! proxy that waits.
 
 use std::{
     io::{self, Read, Write},

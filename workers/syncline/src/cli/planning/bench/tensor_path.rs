@@ -59,8 +59,8 @@ impl TensorPath {
         Self::start_through(values, transport, |_| Ok(None))
     }
 
-    /// The same; where the shard reads gradients in the memory of who pushes, as those of workers, `gradient` lies there, and
-    /// [`TensorPath::push_placed`] pushes it.
+    /// The same; where the shard reads gradients in the memory of who pushes, as those of workers, `gradient`
+    /// lies there, and [`TensorPath::push_placed`] pushes it.
     pub(super) fn start_in_place(
         values: &[f32],
         transport: TransportChoice,

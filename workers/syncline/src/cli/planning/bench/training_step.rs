@@ -1,4 +1,5 @@
-//! The training step of a worker without a worker: the limit for whoever has to send gradients and weights around.
+//! The training step of a worker without a worker: the limit for whoever has to send gradients and weights
+//! around.
 
 use std::{error::Error, ops::Range, time::Duration};
 
@@ -69,7 +70,8 @@ impl Step {
         Ok(Self { session, names, tensors, grads, batch: filled, set, order, next: 0, size: batch, values })
     }
 
-    /// Computes the gradients of one batch again and again, with everything where the device reads it: the time of each.
+    /// Computes the gradients of one batch again and again, with everything where the device reads it: the
+    /// time of each.
     pub fn resident(&mut self, times: usize) -> Result<Vec<Duration>> {
         self.gather()?;
         let inputs = inputs(&self.names, &self.batch, &self.tensors, &self.values);

@@ -43,7 +43,8 @@ pub struct SimulateArgs {
     /// Standard deviation of the factor on each interval
     #[arg(long, value_name = "SIGMA", value_parser = number::<f64>("a share of the interval, such as 0.05 for 5 %"))]
     jitter: Option<f64>,
-    /// Slow stretches: the probability that one begins with an iteration, the factor, and its iterations, as 0.02:5:3
+    /// Slow stretches: the probability that one begins with an iteration, the factor, and its iterations, as
+    /// 0.02:5:3
     #[arg(long, value_name = "P:F:N", value_parser = scenario::burst)]
     burst: Option<Burst>,
     /// Relative change of every interval per second

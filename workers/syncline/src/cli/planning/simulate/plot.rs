@@ -1,5 +1,5 @@
-//! A picture of a run: workers as rows, iterations as boxes, waiting hatched, barriers as lines. SVG, readable in any
-//! browser, good for a talk.
+//! A picture of a run: workers as rows, iterations as boxes, waiting hatched, barriers as lines. SVG,
+//! readable in any browser, good for a talk.
 
 use std::fmt::Write;
 
@@ -20,7 +20,8 @@ const FOOT: f64 = 22.0;
 const HEAD: f64 = 46.0;
 const AXIS: f64 = 50.0;
 
-/// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the picture.
+/// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the
+/// picture.
 pub(super) fn plot(caption: &str, runs: &[Outcome]) -> String {
     let until_us = runs.iter().map(|r| r.timeline.until_us).max().unwrap_or(1).max(1);
     let height = HEAD + runs.iter().map(panel_height).sum::<f64>() + AXIS;
@@ -190,7 +191,8 @@ mod tests {
         };
         let run = simulate(&scenario, 1_000_000).unwrap();
         let svg = plot("a <b> & c", &[run]);
-        // Five rounds begin in the first second: 4 boxes each and 3 waits; the barrier at 1 s lies on the edge.
+        // Five rounds begin in the first second: 4 boxes each and 3 waits; the barrier at 1 s lies on the
+        // edge.
         assert_eq!(svg.matches("v24h-").count(), 5 * 7);
         assert_eq!(svg.matches("stroke-width=\"2\"").count(), 4 + 1, "four barriers and the legend");
         assert!(svg.contains("a &lt;b&gt; &amp; c") && svg.contains("waiting 37.5 %"));

@@ -27,19 +27,20 @@ pub struct UpArgs {
     /// Number of shards of the parameter server [default: as before, else 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) shards: Option<u32>,
-    /// How many processes hold each shard: with 2 a second one has everything that is acknowledged, and takes over when the
-    /// first dies [default: as before, else 1]
+    /// How many processes hold each shard: with 2 a second one has everything that is acknowledged, and
+    /// takes over when the first dies [default: as before, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
     pub(super) replicas: Option<u32>,
-    /// How many engines run: with 2 one leads and the other stands by, and takes over when the first is gone [default: as
-    /// before, else 1]
+    /// How many engines run: with 2 one leads and the other stands by, and takes over when the first is gone
+    /// [default: as before, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
     pub(super) engines: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',', value_parser = number::<f64>("factors, such as 1,1,1,2.5"))]
     slowdown: Vec<f64>,
-    /// Shortest duration of an iteration on a whole batch, before the worker's slowdown; one on fewer samples is shorter
-    /// in proportion. Where it computes longer, as with 0, the slowdown is on that [default: 10 with --slowdown, else 0]
+    /// Shortest duration of an iteration on a whole batch, before the worker's slowdown; one on fewer
+    /// samples is shorter in proportion. Where it computes longer, as with 0, the slowdown is on that
+    /// [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS", value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: Option<u64>,
     /// Jobs that each worker trains for at the same time
@@ -48,15 +49,16 @@ pub struct UpArgs {
     /// Threads on which each worker computes [default: the cores of the machine, shared among the workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
-    /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
+    /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one
+    /// for each
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
     device: Vec<Device>,
-    /// Most memory of its GPU that each model of a worker may take, such as 8GiB: a training, its evaluation and the ONNX models of
-    /// general tasks each [default: all there is]
+    /// Most memory of its GPU that each model of a worker may take, such as 8GiB: a training, its evaluation
+    /// and the ONNX models of general tasks each [default: all there is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
     pub(super) gpu_memory: Option<MemorySize>,
-    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait for it, without workers; a number alone is
-    /// milliseconds [default: 30s]
+    /// A parameter shard that is not heard of for this long counts as lost: running jobs that it holds wait
+    /// for it, without workers; a number alone is milliseconds [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
     pub(super) shard_silence: Option<Duration>,
     /// Use this Redis server instead of starting one
@@ -65,19 +67,20 @@ pub struct UpArgs {
     /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// IP address and port on which the engine listens, and the shards beside it; port 0 takes a free one and keeps it
-    /// [default: as before, else 127.0.0.1:7461; a free port of this machine where that is taken]
+    /// IP address and port on which the engine listens, and the shards beside it; port 0 takes a free one
+    /// and keeps it [default: as before, else 127.0.0.1:7461; a free port of this machine where that is
+    /// taken]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<SocketAddr>,
     /// File with the secret of the cluster, instead of the one that is made in the state directory
     #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
     pub(super) token_file: Option<PathBuf>,
-    /// How parameters and gradients travel between workers and shards: shm for shared memory, unix or tcp; auto takes the
-    /// fastest that works
+    /// How parameters and gradients travel between workers and shards: shm for shared memory, unix or tcp;
+    /// auto takes the fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
     pub(super) transport: TransportChoice,
-    /// Program to start for each worker instead of this one, as `PROGRAM worker ...`: one whose main is that of
-    /// `Worker::builder()`
+    /// Program to start for each worker instead of this one, as `PROGRAM worker ...`: one whose main is that
+    /// of `Worker::builder()`
     #[arg(long, value_name = "PROGRAM")]
     pub(super) worker_bin: Option<PathBuf>,
     /// The longest pause before what has ended is started again: for those who end it themselves
@@ -135,7 +138,8 @@ impl UpArgs {
         if let Some(listen) = self.listen {
             check_open_bind(listen, self.token_file.as_deref())?;
             if listen.ip().is_unspecified() {
-                // Shards would announce themselves at an address that means another machine to everybody else.
+                // Shards would announce themselves at an address that means another machine to everybody
+                // else.
                 return refuse(format!("--listen {listen} is no address; name one address of this machine"));
             }
         }

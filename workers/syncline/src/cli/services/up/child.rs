@@ -55,10 +55,11 @@ pub(crate) struct Program {
     pub stop_timeout: Duration,
     /// Before it is started again.
     pub longest_pause: Duration,
-    /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up what it cannot
-    /// save.
+    /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up
+    /// what it cannot save.
     pub saves_state: bool,
-    /// Its stdout is for us. A worker has functions of users in it, which print what they like: that goes into its log.
+    /// Its stdout is for us. A worker has functions of users in it, which print what they like: that goes
+    /// into its log.
     pub reports: bool,
 }
 

@@ -22,10 +22,11 @@ impl Children {
         self.running.push((program.process, SupervisedChild::start(program, self.events.clone())));
     }
 
-    /// Workers sign off while engine and shards still run. Shards stop last: they save their jobs for the next start, and
-    /// an engine that still ran would count them as lost meanwhile.
+    /// Workers sign off while engine and shards still run. Shards stop last: they save their jobs for the
+    /// next start, and an engine that still ran would count them as lost meanwhile.
     ///
-    /// Whether they ended cleanly. Once `at_once` returns, none is waited for any longer: each has a moment, and is killed.
+    /// Whether they ended cleanly. Once `at_once` returns, none is waited for any longer: each has a moment,
+    /// and is killed.
     pub(crate) async fn stop(mut self, at_once: impl Future<Output = ()>) -> bool {
         tokio::pin!(at_once);
         // First those that need the others.

@@ -1,8 +1,8 @@
 //! `syncline up`: a whole cluster on this machine, as a supervisor of processes.
 //!
-//! Redis, engine, parameter shards and workers are processes of their own; whichever dies is started again. Each holds
-//! a pipe from us as its stdin and ends when it closes: so nothing outlives us, however we end. Order of start: Redis,
-//! engine, shards, workers; order of stop: workers, engine, shards, Redis.
+//! Redis, engine, parameter shards and workers are processes of their own; whichever dies is started again.
+//! Each holds a pipe from us as its stdin and ends when it closes: so nothing outlives us, however we end.
+//! Order of start: Redis, engine, shards, workers; order of stop: workers, engine, shards, Redis.
 
 mod args;
 mod child;

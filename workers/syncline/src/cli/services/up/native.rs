@@ -32,7 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What was found and started.
 pub(crate) struct Native {
-    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one. `None` where there are no workers.
+    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one.
+    /// `None` where there are no workers.
     pub onnxruntime: Option<PathBuf>,
     /// Address of the Redis server, with password if one was named with it.
     pub redis_url: String,
@@ -52,7 +53,8 @@ impl Native {
         let own = plan.given.redis.is_none();
         let device = runtime_device(&plan.devices);
         let find = move || -> Result<_, KitError> {
-            // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
+            // What else a GPU needs each worker finds again; here it is looked for so that nothing starts
+            // without it.
             let find = |device| Ok(syncline_kit::for_device(device, &say)?.onnxruntime.path);
             let onnxruntime = device.map(find).transpose()?;
             Ok((onnxruntime, if own { Some(syncline_kit::redis_server(&say)?.path) } else { None }))
@@ -118,8 +120,8 @@ fn start_supervisor(program: PathBuf, server: RedisServer, events: Events) -> Re
     (stop, tokio::spawn(supervise(program, options, server, events, stopped)))
 }
 
-/// Starts the server again whenever it ends, on the same port and files. Its new password lies where the one before lay, and engines look
-/// there.
+/// Starts the server again whenever it ends, on the same port and files. Its new password lies where the one
+/// before lay, and engines look there.
 async fn supervise(
     program: PathBuf,
     options: RedisOptions,

@@ -1,4 +1,5 @@
-//! Whether the kernel's OOM killer has been at work in the control group of a child (cgroup v2), for whoever wonders about its SIGKILL.
+//! Whether the kernel's OOM killer has been at work in the control group of a child (cgroup v2), for whoever
+//! wonders about its SIGKILL.
 
 use std::{
     fs,

@@ -19,8 +19,8 @@ use super::{
     state_dir::{SavedAddresses, StateDir},
 };
 
-/// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on a slow disk take
-/// a while.
+/// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on
+/// a slow disk take a while.
 pub(super) const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Makes the command line of each kind of child.

@@ -120,7 +120,8 @@ impl Progress {
         }
     }
 
-    /// Returns when all shards and workers are registered and every event has been recorded: the address of who leads.
+    /// Returns when all shards and workers are registered and every event has been recorded: the address of
+    /// who leads.
     pub(super) async fn wait_until_ready(
         &mut self,
         cluster: &Cluster,

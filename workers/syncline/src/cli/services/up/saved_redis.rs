@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 const DEFAULT_PORT: &str = "6379";
 const DEFAULT_DATABASE: &str = "0";
 
-/// Which Redis server it was; without user, password and parameters, which may change and are no secret of this file's.
+/// Which Redis server it was; without user, password and parameters, which may change and are no secret of
+/// this file's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SavedRedis {
@@ -34,8 +35,9 @@ impl fmt::Display for SavedRedis {
     }
 }
 
-/// What stays the same where the same server and database are meant. A password may hold `?`, `/` and `@`: what stands in
-/// front of the last `@` is left out whatever it is, but for a socket, which has its password behind the `?`.
+/// What stays the same where the same server and database are meant. A password may hold `?`, `/` and `@`:
+/// what stands in front of the last `@` is left out whatever it is, but for a socket, which has its password
+/// behind the `?`.
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
     let without_parameters = |rest: &str| rest.split(['?', '#']).next().unwrap_or_default().to_owned();

@@ -109,15 +109,16 @@ pub(crate) async fn start(
     Ok(Started { running, leader, leading })
 }
 
-/// The token file that is named, or that was when the cluster began to listen where it goes on to listen for other machines:
-/// they have that token.
+/// The token file that is named, or that was when the cluster began to listen where it goes on to listen for
+/// other machines: they have that token.
 fn named_token_file(plan: &Plan, saved: &SavedAddresses) -> Option<PathBuf> {
     let is_open = saved.engine.is_some_and(|address| !address.ip().is_loopback());
     let kept = saved.token_file.as_ref().filter(|_| is_open && plan.given.listen.is_none());
     plan.given.token_file.as_ref().or(kept).cloned()
 }
 
-/// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
+/// The token file, named or in the state directory, and its token; the latter file is created if it is
+/// missing.
 fn token(named: Option<&Path>, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError> {
     let (path, token) = match named {
         Some(named) => (named.to_owned(), Token::load(named)),
@@ -133,8 +134,9 @@ fn token(named: Option<&Path>, state_dir: &StateDir) -> Result<(PathBuf, Token),
     }
 }
 
-/// Where the engine listens: the given address, the saved one, or the default. Where none was given and another program has that
-/// port, which no other machine knows, a free one: other commands find it in `up.json`.
+/// Where the engine listens: the given address, the saved one, or the default. Where none was given and
+/// another program has that port, which no other machine knows, a free one: other commands find it in
+/// `up.json`.
 async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
     let address = match (plan.given.listen, saved.engine) {
         (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {

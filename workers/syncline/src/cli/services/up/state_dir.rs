@@ -49,7 +49,8 @@ pub(crate) struct ShardLayout {
 
 /// Beginning of the name of a shard process's folder.
 const SHARD_DIR: &str = "shard-";
-/// Where a Redis of our own has stored something, in its folder: from version 7 on in a folder, before that in a file.
+/// Where a Redis of our own has stored something, in its folder: from version 7 on in a folder, before that
+/// in a file.
 const REDIS_DATA: &str = "appendonlydir";
 const REDIS_FILES: [&str; 2] = ["appendonly.aof", "dump.rdb"];
 /// Names of the jobs that a process saved at its last stop.
@@ -66,7 +67,8 @@ fn stem(path: &Path) -> Option<String> {
     Some(path.file_stem()?.to_string_lossy().into_owned())
 }
 
-/// The job whose checkpoints lie in a folder: it has the name of the job, and a number drawn at its submission behind it.
+/// The job whose checkpoints lie in a folder: it has the name of the job, and a number drawn at its
+/// submission behind it.
 fn job_of_checkpoints(folder: &Path) -> Option<String> {
     let name = folder.file_name()?.to_str()?;
     Some(name.rsplit_once('-').map_or(name, |(job, _)| job).to_owned())
@@ -153,8 +155,9 @@ impl StateDir {
         self.dir.join("kept.json")
     }
 
-    /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
-    /// saved jobs, which only as many shards can restore, and fewer while one that is left out has blobs, which it has alone.
+    /// Number of shards: the given one, the saved one, or the default. Refuses another number than before
+    /// while shards have saved jobs, which only as many shards can restore, and fewer while one that is
+    /// left out has blobs, which it has alone.
     pub(crate) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
         let before = self.saved_processes(false)?;
         let told = match (told, before) {
@@ -176,8 +179,8 @@ impl StateDir {
         }
     }
 
-    /// Number of processes of each shard: the given one, the saved one, or one. Refuses to leave out processes that have saved
-    /// jobs.
+    /// Number of processes of each shard: the given one, the saved one, or one. Refuses to leave out
+    /// processes that have saved jobs.
     pub(crate) fn replica_count(&self, told: Option<u32>, shards: u32) -> Result<u32, CliError> {
         let before = if self.saved_processes(true)? > 0 { 2 } else { 1 };
         let told = told.unwrap_or(before);
@@ -194,8 +197,9 @@ impl StateDir {
         Ok(told)
     }
 
-    /// Refuses another Redis server than before, and its own without what that has stored, while shards have saved jobs: an engine that does not know them lets the
-    /// shards drop them. Where nothing says which it was, as when the addresses were moved away, the own one may have been it.
+    /// Refuses another Redis server than before, and its own without what that has stored, while shards have
+    /// saved jobs: an engine that does not know them lets the shards drop them. Where nothing says which
+    /// it was, as when the addresses were moved away, the own one may have been it.
     pub(crate) fn check_redis(&self, told: &SavedRedis) -> Result<(), CliError> {
         let other = self.saved_addresses()?.redis.filter(|before| before != told);
         let own = self.dir.join("redis");
@@ -219,8 +223,9 @@ impl StateDir {
         })
     }
 
-    /// How many first, or second, processes of shards there were. Where an earlier release wrote no number: up to the last one with an
-    /// address, and where no address was saved up to the last that has saved something.
+    /// How many first, or second, processes of shards there were. Where an earlier release wrote no number:
+    /// up to the last one with an address, and where no address was saved up to the last that has saved
+    /// something.
     fn saved_processes(&self, second: bool) -> Result<u32, CliError> {
         let SavedAddresses { shards, layout, .. } = self.saved_addresses()?;
         if let Some(ShardLayout { shards, replicas }) = layout {
@@ -286,7 +291,8 @@ impl StateDir {
     }
 }
 
-/// Creates the folder of the logs, and removes the rights of others from folders that an earlier release left open.
+/// Creates the folder of the logs, and removes the rights of others from folders that an earlier release left
+/// open.
 fn restrict_permissions(dir: &Path) -> io::Result<()> {
     folder::make_or_close(&dir.join("logs"))?;
     for entry in fs::read_dir(dir)? {

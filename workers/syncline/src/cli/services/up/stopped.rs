@@ -1,4 +1,5 @@
-//! Children that stand still because somebody stopped them (SIGSTOP, Ctrl-Z, a debugger): they look as if they ran and do nothing.
+//! Children that stand still because somebody stopped them (SIGSTOP, Ctrl-Z, a debugger): they look as if
+//! they ran and do nothing.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use std::collections::BTreeMap;
 pub(super) struct StoppedChildren(BTreeMap<String, u32>);
 
 impl StoppedChildren {
-    /// What to say of the children that were stopped since the last look, and of those that go on. One that has ended, or was started
-    /// anew, is told of by others.
+    /// What to say of the children that were stopped since the last look, and of those that go on. One that
+    /// has ended, or was started anew, is told of by others.
     pub(super) fn look(
         &mut self,
         children: &BTreeMap<String, u32>,

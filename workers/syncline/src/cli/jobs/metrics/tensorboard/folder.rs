@@ -35,9 +35,11 @@ pub(in crate::cli::jobs::metrics) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Writes all that is known of a training into a new file of its folder below `dir`, in place of the one of an earlier run.
+    /// Writes all that is known of a training into a new file of its folder below `dir`, in place of the one
+    /// of an earlier run.
     ///
-    /// The new file has a later name: a TensorBoard that runs reads it as what comes behind the other, which it has read.
+    /// The new file has a later name: a TensorBoard that runs reads it as what comes behind the other, which
+    /// it has read.
     pub(in crate::cli::jobs::metrics) fn create(
         dir: &Path,
         of: &Training,

@@ -69,8 +69,8 @@ fn failed(python: &Path, what: String) -> CliError {
     CliError::Torch { python: python.to_owned(), what }
 }
 
-/// Runs a program that is given one line, and returns what it prints. It is killed where it takes too long or prints too much. An
-/// error is what it said last.
+/// Runs a program that is given one line, and returns what it prints. It is killed where it takes too long or
+/// prints too much. An error is what it said last.
 async fn ask(mut command: Command, line: &str, limit: Duration) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|e| e.to_string())?;
@@ -80,8 +80,8 @@ async fn ask(mut command: Command, line: &str, limit: Duration) -> Result<String
         return Err("it has no pipes".into());
     };
     let answered = async {
-        // One that has ended already says why. The pipe stays open until it has answered: it takes the end of its input for the
-        // end of this process.
+        // One that has ended already says why. The pipe stays open until it has answered: it takes the end of
+        // its input for the end of this process.
         let _ = stdin.write_all(format!("{line}\n").as_bytes()).await;
         let (out, err) = tokio::try_join!(read_all(out), read_all(err))?;
         Ok::<_, io::Error>((out, err, child.wait().await?))

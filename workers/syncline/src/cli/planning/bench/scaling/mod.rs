@@ -1,5 +1,5 @@
-//! `syncline bench scaling`: what several workers reach together under each policy, beside bare loops of ONNX Runtime that run
-//! at the same time.
+//! `syncline bench scaling`: what several workers reach together under each policy, beside bare loops of ONNX
+//! Runtime that run at the same time.
 
 mod bare;
 mod ddp;
@@ -215,7 +215,8 @@ fn summarize_ddp<'a>(runs: impl Iterator<Item = &'a DdpRun> + Clone) -> Option<D
     })
 }
 
-/// Trains one job and says how many samples all its workers counted per second, once they were at it, and what that took.
+/// Trains one job and says how many samples all its workers counted per second, once they were at it, and
+/// what that took.
 pub(super) async fn train(cluster: &BenchCluster, job: PreparedJob) -> Result<Run, Failure> {
     let (client, id, before) = (&cluster.client, job.spec.id.clone(), cluster.cpu_us_by_role());
     client.submit_prepared(job).await?;

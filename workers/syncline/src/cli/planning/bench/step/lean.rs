@@ -1,7 +1,8 @@
-//! The physical limit of a step: the same bytes over one TCP connection to a peer that applies the same optimizer.
+//! The physical limit of a step: the same bytes over one TCP connection to a peer that applies the same
+//! optimizer.
 //!
-//! No engine, no Redis, no headers, no locks, no accounts. The peer applies each 256 KiB while it is in cache and sends all
-//! parameters back when the last has come.
+//! No engine, no Redis, no headers, no locks, no accounts. The peer applies each 256 KiB while it is in cache
+//! and sends all parameters back when the last has come.
 
 use std::{
     io::{self, IoSlice, Read, Write},

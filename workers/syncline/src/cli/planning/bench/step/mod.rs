@@ -1,12 +1,14 @@
-//! `syncline bench step`: one training step as the bare loop, the leanest loop over TCP, and Syncline take it, in turn.
+//! `syncline bench step`: one training step as the bare loop, the leanest loop over TCP, and Syncline take
+//! it, in turn.
 //!
-//! - *bare*: the step (MLP 784-512-256-10 on ONNX Runtime, one thread, no spinning) and SGD in place, no network.
+//! - *bare*: the step (MLP 784-512-256-10 on ONNX Runtime, one thread, no spinning) and SGD in place, no
+//!   network.
 //! - *lean*: the same step, the same bytes over one TCP connection to a peer that applies the same optimizer.
 //! - *tensor path*: the same over Syncline's own client and shard, without engine, Redis and worker.
 //! - *syncline*: Redis, engine, shards and one worker as separate processes, policy ASP, at full speed.
 //!
-//! Machines differ from minute to minute: each round runs everybody in turn, and shares are medians over the rounds' own
-//! ratios.
+//! Machines differ from minute to minute: each round runs everybody in turn, and shares are medians over the
+//! rounds' own ratios.
 
 mod lean;
 mod report;

@@ -52,7 +52,8 @@ pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob)
     })
 }
 
-/// Time of one step and of its compute part, in ms, between the first kept report behind the start-up and the last.
+/// Time of one step and of its compute part, in ms, between the first kept report behind the start-up and the
+/// last.
 fn steady(beats: &[MetricsSample], case: &Case) -> Option<(f64, f64)> {
     let last = beats.last()?;
     let first = beats.iter().position(|b| b.samples >= last.samples * WARM_SHARE)?;
