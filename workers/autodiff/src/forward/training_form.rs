@@ -5,13 +5,14 @@
 //!
 //! * Dropout is active, with a seed, so that a run can be repeated: [`activate_dropout`], before ONNX Runtime
 //!   simplifies the model (which would take an idle Dropout away).
-//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum((x
-//!   - mean)^2) / n in front of the operator as it is for evaluation (in ONNX Runtime its own training mode
-//!   is the slower one, and absent on GPUs): [`training_form`]. What it remembers of them follows as new =
-//!   running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework
-//!   has it; see [`Statistic`]. A mean and a variance that the model computes of the batch are remembered by
-//!   nobody: such a norm trains as it evaluates. One value alone in its channel, as of a last batch of one
-//!   sample, has no variance, and a selection of no sample has no statistics at all: they stay as they are.
+//! * BatchNormalization uses the statistics of the batch, written as `mean = sum(x) / n` and `variance =
+//!   sum((x - mean)^2) / n` in front of the operator as it is for evaluation (in ONNX Runtime its own
+//!   training mode is the slower one, and absent on GPUs): [`training_form`]. What it remembers of them
+//!   follows as `new = running * momentum + batch * (1 - momentum)`, with the unbiased variance n / (n - 1),
+//!   as every framework has it; see [`Statistic`]. A mean and a variance that the model computes of the batch
+//!   are remembered by nobody: such a norm trains as it evaluates. One value alone in its channel, as of a
+//!   last batch of one sample, has no variance, and a selection of no sample has no statistics at all: they
+//!   stay as they are.
 //!
 //! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so
 //! for one node, where a part of the model is to evaluate while the rest trains

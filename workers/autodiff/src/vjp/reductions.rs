@@ -11,8 +11,8 @@
 //! | ReduceLogSum | k e^-y, repeated |
 //! | ReduceLogSumExp | k e^(x - y) |
 //!
-//! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input since
-//! 13. An input need not be constant. ReduceProd has a file of its own.
+//! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input from
+//! 13 on. An input need not be constant. ReduceProd has a file of its own.
 
 use syncline_onnx::{Dim, attr_int};
 

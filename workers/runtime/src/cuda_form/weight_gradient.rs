@@ -1,8 +1,11 @@
 //! The gradient of the weights of a two-dimensional convolution, as one product of matrices.
 //!
-//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation
-//! - begin]. What every tap of the kernel reads is laid out as columns: `[channels x taps, positions]` for
-//! each image. Then either
+//! ```text
+//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin]
+//! ```
+//!
+//! What every tap of the kernel reads is laid out as columns: `[channels x taps, positions]` for each image.
+//! Then either
 //!
 //! * images with few positions: signals and columns of all images are put side by side, for one product whose
 //!   inner axis runs over the batch as well; or

@@ -1,7 +1,10 @@
 //! The gradient of the weights of a two-dimensional convolution, as a convolution itself.
 //!
-//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation
-//! - begin]. With batch and channels exchanged this is the convolution of the image with the signal as its
+//! ```text
+//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin]
+//! ```
+//!
+//! With batch and channels exchanged this is the convolution of the image with the signal as its
 //! kernel, whose taps lie `stride` apart and whose windows lie `dilation` apart. The textbook form, and slow
 //! with ordinary kernels, which copy the whole image once per element of the result; the nchwc_op ones copy
 //! nothing, and add up over blocks of samples. A batch that is no whole number of blocks is filled up with
