@@ -89,7 +89,7 @@ pub fn runtime(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime
     runtime.enable_all().build()
 }
 
-/// As [`runtime`], and the thread for what blocks is there all the time: where Tokio has one it lets what
+/// As [`runtime()`], and the thread for what blocks is there all the time: where Tokio has one it lets what
 /// blocks wait at the limit, and panics where it has none, as under who looks up a name. Whichever others are
 /// begun stay as well: for a runtime on which little blocks.
 pub fn runtime_with_blocking_thread(runtime: &mut runtime::Builder, own: usize) -> io::Result<Runtime> {

@@ -25,6 +25,10 @@ use crate::{
     spec::{BalanceOptions, BalanceRule, ElasticOptions},
 };
 
+/// A step that is shorter is mostly transfers and the start of a run, and what it is measured at is mostly
+/// noise.
+const SHORT_STEP_US: f64 = 10_000.0;
+
 /// Chooses batch sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Balancer {
@@ -46,13 +50,18 @@ impl Balancer {
         }
     }
 
-    fn bounds(&self, pace: &SpeedEstimate) -> Bounds {
+    fn bounds(&self, pace: &SpeedEstimate, least: u32) -> Bounds {
         let max = self.options.max.min(pace.max_batch.unwrap_or(u32::MAX)).max(1);
-        Bounds { min: self.options.min.clamp(1, max), max }
+        Bounds { min: self.options.min.max(least).clamp(1, max), max }
     }
 
-    /// Batch sizes for the superstep that opens; `None` while a speed is unknown.
-    fn batches(&mut self, context: &Context<'_>) -> Option<(BTreeMap<Incarnation, u32>, Why)> {
+    /// Batch sizes for the superstep that opens, none below what `least` says of its worker; `None` while a
+    /// speed is unknown.
+    fn batches(
+        &mut self,
+        context: &Context<'_>,
+        least: impl Fn(Cost) -> u32,
+    ) -> Option<(BTreeMap<Incarnation, u32>, Why)> {
         let workers = context.workers;
         let total = u64::from(context.batch) * workers.len() as u64;
         let cost = |pace: &SpeedEstimate| match self.options.rule {
@@ -60,7 +69,8 @@ impl Balancer {
             BalanceRule::Proportional | BalanceRule::Step => pace.proportional,
         };
         let costs: Vec<Cost> = workers.iter().map(cost).collect::<Option<_>>()?;
-        let bounds: Vec<Bounds> = workers.iter().map(|p| self.bounds(p)).collect();
+        let bounds: Vec<Bounds> =
+            workers.iter().zip(&costs).map(|(pace, cost)| self.bounds(pace, least(*cost))).collect();
         let sizes = match self.options.rule {
             BalanceRule::Step => self.step(total, workers, &bounds),
             BalanceRule::Proportional | BalanceRule::Curve => {
@@ -113,7 +123,7 @@ impl SyncPolicy for LbBsp {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let (batches, why) = self
             .balancer
-            .batches(context)
+            .batches(context, |_| 1)
             .map_or_else(|| (None, Why::rule("speeds are not known yet")), |(b, why)| (Some(b), why));
         SuperstepRules { batches, ..SuperstepRules::new(EndRule::Quota(1), Aggregation::PerBarrier, why) }
     }
@@ -140,7 +150,12 @@ impl ElasticLb {
 impl SyncPolicy for ElasticLb {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let opening = self.elastic.open(context);
-        match self.balancer.batches(context) {
+        // Who has a small batch makes many steps until the barrier: noise would multiply them.
+        let least = |cost: Cost| match cost.us(context.batch) < SHORT_STEP_US {
+            true => context.batch.div_ceil(2),
+            false => 1,
+        };
+        match self.balancer.batches(context, least) {
             Some((batches, why)) => {
                 let reason = format!("{}; {}", why.reason, opening.why.reason);
                 SuperstepRules { batches: Some(batches), why: Why { reason, ..why }, ..opening }
@@ -211,6 +226,19 @@ mod tests {
                 .batches,
             None
         );
+    }
+
+    #[test]
+    fn where_steps_are_short_nobody_has_less_than_half_a_batch_between_elastic_barriers() {
+        let batches = |short_us: f64, policy: &mut dyn SyncPolicy| {
+            let workers = [pace(1, short_us), pace(2, 9.0 * short_us)];
+            let context = Context { batch: 32, workers: &workers, local_rounds: true };
+            policy.open(&context).batches.unwrap().into_values().collect::<Vec<_>>()
+        };
+        let elastic = || ElasticLb::new(ElasticOptions::default(), BalanceOptions::default());
+        assert_eq!(batches(30.0, &mut elastic()), [48, 16]);
+        assert_eq!(batches(50.0, &mut elastic()), [58, 6], "14 ms at the slower one");
+        assert_eq!(batches(30.0, &mut LbBsp::new(BalanceOptions::default())), [58, 6], "a round is one step");
     }
 
     #[test]
