@@ -180,7 +180,8 @@ async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
     cluster.until(&job, is_kept).await;
     // Only one of the two shards cannot open it.
     let folder = fs::read_dir(cluster.shard_folder(1).join("checkpoints")).unwrap().next().unwrap().unwrap();
-    let best = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let mut files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let best = files.find(|path| path.extension().is_some_and(|ending| ending == "checkpoint")).unwrap();
     let mut bytes = fs::read(&best).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

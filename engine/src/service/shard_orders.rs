@@ -218,6 +218,13 @@ impl ShardControl {
             self.work.spawn(run, async move {
                 loop {
                     let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
+                    // Another job of the name is in its place, until whoever attaches has it make way.
+                    if let Err(ShardFault::WrongGeneration { given, current, .. }) = &answer
+                        && current.nonce() != given.nonce()
+                    {
+                        sleep(PEER_PAUSE).await;
+                        continue;
+                    }
                     let lacks_job = matches!(answer, Err(ShardFault::UnknownJob { .. }));
                     hand_on(&control, of.clone(), shard, answer);
                     if !lacks_job {
