@@ -375,13 +375,13 @@ pub trait Shard {
     /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each
     /// change that the engine hears of; what comes late changes nothing.
     async fn set_addresses(epoch: EngineEpoch, revision: u64, shards: Vec<String>) -> Result<(), ShardFault>;
-    /// Every job that is open here.
+    /// Every job that is open or set aside here, or was closed lately.
     async fn list_jobs(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation
     /// stays.
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
-    /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of
-    /// this process.
+    /// Closes a job that the engine does not know, or does not mean: it is kept on disk, and read again once
+    /// an engine asks for it.
     async fn set_aside(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// The same for a job that somebody deleted: nothing of it stays, nor what was set aside.
     async fn discard(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;

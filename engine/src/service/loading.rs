@@ -247,11 +247,11 @@ impl DecisionLoop {
 
     /// The engine before led until its clock said `last_ms`, as far as anybody knows.
     pub(super) fn discount_downtime(&mut self, last_ms: Option<u64>) {
-        // While jobs were loaded, nobody led either.
-        self.lead.standstill.take();
         if let Some(last_ms) = last_ms {
             self.core.discount_downtime(last_ms.saturating_mul(1_000), self.clock.now_us());
         }
+        // While jobs were loaded, nobody led either.
+        self.lead.standstill.take();
     }
 
     /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys,

@@ -157,7 +157,7 @@ pub(super) fn map_parallel<I: Sync, T: Send>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use syncline_rpc::OpenJob;
     use syncline_scheduler::{
         ids::{Generation, Incarnation, RunId, ShardIndex, Superstep},
@@ -171,7 +171,7 @@ mod tests {
     const EPOCH: EngineEpoch = EngineEpoch(1);
 
     /// A barrier that waits for nobody.
-    fn barrier(superstep: u64, pin: bool) -> BarrierOrder {
+    pub(in crate::shard) fn barrier(superstep: u64, pin: bool) -> BarrierOrder {
         let (superstep, rule) = (Superstep(superstep), RoundRule::Optimizer);
         BarrierOrder { superstep, revision: 0, roster: [].into(), rule, learning_rate: 1.0, pin }
     }

@@ -25,21 +25,12 @@ impl JobShard {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::BarrierOrder;
-    use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, Incarnation, Superstep},
-        sync::RoundRule,
-    };
+    use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation};
 
-    use super::*;
+    use super::{super::barrier::tests::barrier, *};
     use crate::{free_memory::testing::while_free, shard::ReadCondition};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
-
-    fn barrier(superstep: u64, pin: bool) -> BarrierOrder {
-        let (superstep, rule) = (Superstep(superstep), RoundRule::Optimizer);
-        BarrierOrder { superstep, revision: 0, roster: [].into(), rule, learning_rate: 1.0, pin }
-    }
 
     #[test]
     fn the_shards_of_a_machine_need_memory_for_all_their_copies() {

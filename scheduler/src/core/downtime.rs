@@ -51,9 +51,7 @@ impl Core {
             job.shift_limits(shift, now_us);
         }
     }
-}
 
-impl Core {
     /// What was decided up to `turn_us` before `now_us` is in Redis only now: what Redis may forget of it
     /// counts from there, and nothing else does.
     pub fn discount_turn(&mut self, turn_us: u64, now_us: u64) {

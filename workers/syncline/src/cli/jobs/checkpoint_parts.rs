@@ -128,6 +128,22 @@ impl Listed {
     }
 }
 
+/// Warns where there are other jobs of the name than the one that is taken, each with its newest date.
+fn say_of_others(taken: &FoundCheckpoint, all: &[FoundCheckpoint]) {
+    let of = |found: &FoundCheckpoint| (found.folder_name(), moment(epoch_ms(found.written_at)));
+    let (folder, date) = of(taken);
+    let of_name = all.iter().filter(|other| other.job == taken.job).map(of);
+    let others: BTreeMap<String, String> = of_name.filter(|(other, _)| *other != folder).collect();
+    if others.is_empty() {
+        return;
+    }
+    let others: Vec<_> = others.iter().map(|(folder, date)| format!("{folder} of {date}")).collect();
+    say(&format!(
+        "warning: there are several jobs of this name: {folder} of {date} is taken, by the dates of its files; name the folder itself for {}",
+        others.join(", ")
+    ));
+}
+
 impl Search<'_> {
     /// Lists what is there.
     pub(super) fn list(&self, as_json: bool) -> Result<(), Failure> {
@@ -161,20 +177,7 @@ impl Search<'_> {
             return Err(faults.into_iter().next().unwrap_or_else(|| self.none_there()).into());
         };
         faults.iter().for_each(|newer| say(&format!("warning: passed over: {newer}")));
-        let folder = found.folder_name();
-        let others: BTreeMap<String, String> = checkpoints
-            .iter()
-            .filter(|other| other.job == found.job && other.folder_name() != folder)
-            .map(|other| (other.folder_name(), moment(epoch_ms(other.written_at))))
-            .collect();
-        if !others.is_empty() {
-            let others: Vec<_> = others.iter().map(|(folder, date)| format!("{folder} of {date}")).collect();
-            say(&format!(
-                "warning: there are several jobs of this name: {folder} of {} is taken, by the dates of its files; name the folder itself for {}",
-                moment(epoch_ms(found.written_at)),
-                others.join(", ")
-            ));
-        }
+        say_of_others(found, &checkpoints);
         let mut out = WholeFile::create(file, replaces, Permissions::from_mode(0o600))?;
         found.write_weights(out.writer()).map_err(|fault| match fault {
             WriteFault::Part(path, source) => Failure::from(PartsError::Read { path, source }),
