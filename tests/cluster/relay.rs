@@ -46,6 +46,8 @@ impl Relay {
             for near in listener.incoming().flatten() {
                 let far = TcpStream::connect(("127.0.0.1", port.load(Ordering::Relaxed)));
                 let Ok(far) = far else { continue };
+                // Else each small message would wait 40 ms for the acknowledgement of the one before.
+                let _ = (near.set_nodelay(true), far.set_nodelay(true));
                 let socket = near.peer_addr().ok().and_then(|caller| socket_of(caller, address));
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
