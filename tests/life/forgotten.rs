@@ -62,6 +62,30 @@ async fn a_job_that_redis_does_not_know_for_a_while_goes_on_where_it_was_also_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_of_one_name_each_go_on_where_they_were_once_their_redis_is_back() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, unknown(ENDLESS)).await;
+    until_trained(&cluster, &job, 500).await;
+    go_back(&mut cluster).await;
+    submit(&cluster, unknown(ENDLESS)).await;
+    until_trained(&cluster, &job, 100).await;
+    until_set_aside(&cluster, 1).await;
+    let trained = |summary| number(&summary, "samples_applied");
+    let of_second = trained(cluster.summary(&job).await);
+    go_back(&mut cluster).await;
+    let of_first = trained(cluster.until(&job, |s| number(s, "samples_applied") > 0).await);
+    assert!(of_first >= 500, "{of_first}");
+    until_trained(&cluster, &job, of_first + 100).await;
+    // With a start in between: the file of one job, and the other in memory until then.
+    cluster.restart_shard(0, || {});
+    go_back(&mut cluster).await;
+    until_trained(&cluster, &job, of_second + 100).await;
+    cluster.client().cancel(&job).await.unwrap();
+    cluster.until_over(&job).await;
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_has_failed_by_an_old_copy_of_redis_goes_on_from_the_newer_one() {
     let mut cluster = Cluster::start(2, 2, WORKER).await;
     let often = |train: &mut syncline_scheduler::spec::TrainSpec| {

@@ -261,6 +261,11 @@ impl ShardFault {
         TaskFault { code: FaultCode::new(self.code()), reason: self.to_string() }
     }
 
+    /// Whether another job of the name is in the place of the one that is meant. It makes way.
+    pub fn is_of_other_job(&self) -> bool {
+        matches!(self, Self::WrongGeneration { given, current, .. } if given.nonce() != current.nonce())
+    }
+
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
@@ -330,8 +335,9 @@ pub trait Shard {
     /// Serves from now on what it has followed so far, under this term. Answers how many jobs that is; one
     /// that serves already says so again.
     async fn promote(epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault>;
-    /// Takes note of the engine's epoch and says where the job stands; `None`: not open here.
-    async fn attach(epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault>;
+    /// Takes note of the engine's epoch and says where the job of this run stands, in whatever generation;
+    /// `None`: not here. Another job of its name is set aside: its engine did not know this one.
+    async fn attach(epoch: EngineEpoch, run: RunId) -> Result<Option<ShardState>, ShardFault>;
     /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as
     /// it is.
     async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;

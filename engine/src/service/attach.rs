@@ -66,35 +66,20 @@ impl ShardControl {
         });
     }
 
-    /// Asked again while the shard's disk does not answer: the parameters are in its memory.
+    /// Asked again while the shard's disk does not answer: the parameters are in its memory. So it is while
+    /// another job of its name makes way.
     async fn state_of(&self, run: &RunId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
         loop {
-            match self.state_if_alone(run, shard).await {
-                Err(fault @ ShardFault::Io { .. }) => {
+            let attach = |c: ShardClient| async move {
+                c.attach(within(LONG_CALL_TIMEOUT), self.epoch, run.clone()).await
+            };
+            match self.shards.call(shard, attach).await {
+                Err(fault) if matches!(fault, ShardFault::Io { .. }) || fault.is_of_other_job() => {
                     warn!(job = %run.job, %shard, %fault, "the shard does not give a job yet");
                     sleep(ASK_AGAIN).await;
                 }
                 answer => return answer,
             }
-        }
-    }
-
-    /// Where the job stands on this shard. Any other of its name was submitted to an engine that did not know
-    /// this one, and makes way.
-    async fn state_if_alone(&self, run: &RunId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
-        let (job, epoch) = (&run.job, self.epoch);
-        loop {
-            let ask =
-                |c: ShardClient| async move { c.attach(within(CALL_TIMEOUT), epoch, job.clone()).await };
-            let state = match self.shards.call(shard, ask).await? {
-                Some(state) if state.generation.nonce() != run.generation.nonce() => state,
-                found => return Ok(found),
-            };
-            let other = &RunId { job: job.clone(), generation: state.generation };
-            let make_way = |c: ShardClient| async move {
-                c.set_aside(within(LONG_CALL_TIMEOUT), epoch, other.clone()).await
-            };
-            self.shards.call(shard, make_way).await?;
         }
     }
 
@@ -173,11 +158,6 @@ impl ShardControl {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    };
-
     use syncline_scheduler::{
         fault_code::FaultCode,
         ids::{EngineEpoch, Generation, Incarnation},
@@ -230,29 +210,6 @@ mod tests {
             let failed = inbox.input().await;
             assert!(matches!(failed, Input::ShardFailed { code, .. } if code == expected), "{expected}");
         }
-    }
-
-    #[tokio::test]
-    async fn another_job_of_the_name_is_set_aside_before_a_shard_gives_the_one_that_is_meant() {
-        let other = RunId { generation: Generation::first(9), ..run() };
-        let (made_way, meant) = (Arc::new(AtomicBool::new(false)), other.clone());
-        let answer = move |request| match request {
-            ShardRequest::Attach { .. } => {
-                let is_alone = made_way.load(Ordering::Relaxed);
-                let generation = if is_alone { run().generation } else { other.generation };
-                let progress = ShardProgress::default();
-                ShardResponse::Attach(Ok(Some(ShardState { generation, progress, pushes: 0 })))
-            }
-            ShardRequest::SetAside { run, .. } => {
-                made_way.store(run == meant, Ordering::Relaxed);
-                ShardResponse::SetAside(Ok(()))
-            }
-            other => panic!("{other:?}"),
-        };
-        let (control, mut inbox) = control_with(0, answer).await;
-        control.recheck_shard(run(), ShardIndex(0), ProgressFloor::default());
-        let attached = inbox.input().await;
-        assert!(matches!(&attached, Input::Attached { run: of, .. } if *of == run()), "{attached:?}");
     }
 
     #[tokio::test]

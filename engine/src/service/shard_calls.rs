@@ -265,10 +265,10 @@ mod tests {
         let hello = fake_shard::start(0, |_| unreachable!("nothing is asked")).await;
         let directory = ShardDirectory::new(1, Token::generate());
         directory.lock().announce(&hello, None, Instant::now(), || directory.reach(&hello));
-        let attach = |c: ShardClient| async move {
-            c.attach(within(Duration::from_secs(60)), EngineEpoch(1), "digits".parse().unwrap()).await
+        let ask = |c: ShardClient| async move {
+            c.list_jobs(within(Duration::from_secs(60)), EngineEpoch(1)).await
         };
-        let order = directory.call(hello.index, attach);
+        let order = directory.call(hello.index, ask);
         let unanswered = async {
             loop {
                 let order =

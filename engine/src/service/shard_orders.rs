@@ -219,9 +219,7 @@ impl ShardControl {
                 loop {
                     let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
                     // Another job of the name is in its place, until whoever attaches has it make way.
-                    if let Err(ShardFault::WrongGeneration { given, current, .. }) = &answer
-                        && current.nonce() != given.nonce()
-                    {
+                    if answer.as_ref().is_err_and(|fault| fault.is_of_other_job()) {
                         sleep(PEER_PAUSE).await;
                         continue;
                     }

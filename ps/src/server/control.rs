@@ -12,7 +12,7 @@ use syncline_rpc::{
     JobFolders, KnownJobs, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls,
     channel,
 };
-use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation, RunId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{
     net::TcpStream,
@@ -146,13 +146,18 @@ fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(),
     }
     // Or an engine has asked for it meanwhile.
     if let Some(path) = written {
-        let mut aside = saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now());
-        aside.unknown_to = Some(epoch);
+        let aside = saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now());
         // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
         shared.jobs.set_aside(epoch, aside)?;
         shared.freed.note();
     }
     Ok(())
+}
+
+/// Another job of the name, which was given by an engine that did not know this one, is set aside.
+fn make_way(shared: &Shared, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
+    shared.jobs.fence().check(epoch)?;
+    shared.jobs.find_other_open(run).map_or(Ok(()), |other| set_aside(shared, epoch, &other))
 }
 
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never
@@ -174,11 +179,12 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
+        run: RunId,
     ) -> Result<Option<ShardState>, ShardFault> {
         self.order_with_standby(move |s| {
-            let Some(state) = s.jobs.attach(epoch, &job)? else { return Ok((None, None)) };
-            let run = RunId { job, generation: state.generation };
+            make_way(s, epoch, &run)?;
+            let Some(state) = s.jobs.attach(epoch, &run)? else { return Ok((None, None)) };
+            let run = RunId { generation: state.generation, ..run };
             claim(s, &run)?;
             let shard = s.jobs.find(&run)?;
             Ok((Some(state), Some(shard)))
@@ -188,11 +194,7 @@ impl Shard for Control {
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            // The engine that does not know it has given its name again before it could say so.
-            if let Some(other) = s.jobs.find_other_open(&job.run) {
-                set_aside(s, epoch, &other)?;
-            }
+            make_way(s, epoch, &job.run)?;
             let opened = open::open(s, epoch, &job)?;
             claim(s, &job.run)?;
             Ok(opened)
@@ -368,11 +370,7 @@ impl Shard for Control {
     async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            match s.jobs.find_open(&run) {
-                Some(open) => set_aside(s, epoch, &open)?,
-                None => s.jobs.note_unknown(epoch, &run)?,
-            }
-            Ok(())
+            s.jobs.find_open(&run).map_or(Ok(()), |open| set_aside(s, epoch, &open))
         })
         .await
     }

@@ -266,7 +266,7 @@ fn load(path: &Path) -> io::Result<JobShard> {
 /// A job that was set aside under `path`.
 pub(super) fn aside_job(run: RunId, epoch: EngineEpoch, path: &Path, written_at: SystemTime) -> AsideJob {
     let path = path.to_owned();
-    AsideJob { run, epoch, unknown_to: None, written_at, read: Arc::new(move || read_aside(&path)) }
+    AsideJob { run, epoch, written_at, read: Arc::new(move || read_aside(&path)) }
 }
 
 /// Reads a job that was set aside; `None` if it is damaged, or somebody has removed it, so that an engine

@@ -280,7 +280,7 @@ mod tests {
         let shared = Shared::for_test(dir.path());
         shared.begin(|| Ok(())).unwrap();
         assert_eq!(shared.jobs.give_up(), 0, "it serves no more, and no job was open");
-        assert!(shared.jobs.attach(EngineEpoch(9), job.job()).unwrap().is_some());
+        assert!(shared.jobs.attach(EngineEpoch(9), job.run()).unwrap().is_some());
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let shared = Shared::for_test(dir.path());
         shared.begin(|| Ok(())).unwrap();
-        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.job()), Ok(None));
+        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.run()), Ok(None));
         assert!(path.exists() && shared.jobs.held(EngineEpoch(9)).unwrap().is_empty());
     }
 
@@ -305,7 +305,7 @@ mod tests {
         let shared = Shared::for_test(dir.path());
         shared.begin(|| Ok(())).unwrap();
         std::fs::remove_file(path).unwrap();
-        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.job()), Ok(None));
+        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.run()), Ok(None));
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         let path = Shared::for_test(dir.path()).saves.set_aside(&job).unwrap();
         let shared = Shared::for_test(dir.path());
         shared.begin(|| Ok(())).unwrap();
-        assert!(shared.jobs.attach(EngineEpoch(9), job.job()).unwrap().is_some());
+        assert!(shared.jobs.attach(EngineEpoch(9), job.run()).unwrap().is_some());
         std::fs::remove_file(path).unwrap();
         assert_eq!(shared.unclaimed.claim(&shared.saves, job.run()), Ok(true));
     }

@@ -68,8 +68,6 @@ pub(crate) struct AsideJob {
     pub run: RunId,
     /// The epoch of the engine that gave the last order.
     pub epoch: EngineEpoch,
-    /// An engine that has said that it does not know it: it means another one of the name.
-    pub unknown_to: Option<EngineEpoch>,
     pub written_at: SystemTime,
     /// Reads it; `None` if it is damaged.
     pub read: Arc<ReadAside>,
@@ -88,15 +86,6 @@ impl HeldRuns {
     /// This very run, where it is set aside.
     fn aside(&self, run: &RunId) -> Option<&AsideJob> {
         self.aside.get(&run.generation.nonce()).filter(|aside| aside.run == *run)
-    }
-
-    /// The job as it is held now, in whatever generation.
-    fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
-        match &self.state {
-            EntryState::Open(shard) => Ok(shard.clone()),
-            EntryState::Empty => Err(ShardFault::UnknownJob { job: job.clone() }),
-            EntryState::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
-        }
     }
 }
 
@@ -173,14 +162,20 @@ impl JobTable {
         if let Some(shard) = self.find_open(run) {
             return Ok(shard);
         }
-        let unknown = || ShardFault::UnknownJob { job: run.job.clone() };
-        let entry = self.read_aside(&run.job, |held| held.aside(run).cloned())?.ok_or_else(unknown)?;
-        let held = lock(&entry.held);
-        match (held.current(&run.job), held.aside.get(&run.generation.nonce())) {
-            (Ok(shard), _) if shard.run() == run => Ok(shard),
-            (Ok(shard), _) => Err(other_generation(run, shard.run())),
-            (Err(ShardFault::UnknownJob { .. }), Some(aside)) => Err(other_generation(run, &aside.run)),
-            (fault, _) => fault,
+        let job = &run.job;
+        let unknown = || ShardFault::UnknownJob { job: job.clone() };
+        loop {
+            let entry = self.read_aside(job, |held| held.aside(run).cloned())?.ok_or_else(unknown)?;
+            let held = lock(&entry.held);
+            return match (&held.state, held.aside.get(&run.generation.nonce())) {
+                (EntryState::Open(shard), _) if shard.run() == run => Ok(shard.clone()),
+                (EntryState::Open(shard), _) => Err(other_generation(run, shard.run())),
+                (EntryState::Closed(_), _) => Err(ShardFault::Closed { job: job.clone() }),
+                // Another one of the name was open until just now.
+                (EntryState::Empty, Some(aside)) if aside.run == *run => continue,
+                (EntryState::Empty, Some(aside)) => Err(other_generation(run, &aside.run)),
+                (EntryState::Empty, None) => Err(unknown()),
+            };
         }
     }
 
@@ -222,19 +217,23 @@ impl JobTable {
         lock(&self.jobs).values().map(of).sum()
     }
 
-    /// Where the job stands; `None` if it was never open here. Of several that were set aside, some one that
-    /// the engine has not said to be unknown to it.
-    pub fn attach(&self, epoch: EngineEpoch, job: &JobId) -> Result<Option<ShardState>, ShardFault> {
+    /// Where the job of this run stands, in whatever generation; `None` if it was never open here.
+    pub fn attach(&self, epoch: EngineEpoch, run: &RunId) -> Result<Option<ShardState>, ShardFault> {
         self.fence.check(epoch)?;
-        let is_meant = |aside: &&AsideJob| aside.unknown_to != Some(epoch);
-        let entry = self.read_aside(job, |held| held.aside.values().find(is_meant).cloned())?;
+        let nonce = run.generation.nonce();
+        let entry = self.read_aside(&run.job, |held| held.aside.get(&nonce).cloned())?;
         let Some(entry) = entry else { return Ok(None) };
-        let current = lock(&entry.held).current(job);
-        match current {
-            Ok(shard) => shard.state(epoch).map(Some),
-            Err(ShardFault::UnknownJob { .. }) => Ok(None),
-            Err(fault) => Err(fault),
+        let shard = match &lock(&entry.held).state {
+            EntryState::Open(shard) => shard.clone(),
+            EntryState::Closed(closed) if closed.is_of_same_job(run) => {
+                return Err(ShardFault::Closed { job: run.job.clone() });
+            }
+            EntryState::Empty | EntryState::Closed(_) => return Ok(None),
+        };
+        if !shard.run().is_of_same_job(run) {
+            return Err(other_generation(run, shard.run()));
         }
+        shard.state(epoch).map(Some)
     }
 
     /// Every job that is open or set aside here, or was closed lately, as the run that it is or was.
@@ -364,17 +363,6 @@ impl JobTable {
         held.aside.insert(aside.run.generation.nonce(), aside);
         drop(held);
         open.close();
-        Ok(())
-    }
-
-    /// An engine does not know this run. Where it is set aside already, that engine means another one of the
-    /// name.
-    pub(crate) fn note_unknown(&self, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
-        self.fence.check(epoch)?;
-        let Some(entry) = self.entry(&run.job) else { return Ok(()) };
-        let mut held = lock(&entry.held);
-        let aside = held.aside.get_mut(&run.generation.nonce()).filter(|aside| aside.run == *run);
-        aside.into_iter().for_each(|aside| aside.unknown_to = Some(epoch));
         Ok(())
     }
 

@@ -183,7 +183,6 @@ fn a_job_that_was_served_and_that_the_next_engine_does_not_know_goes_on_with_one
             rig.restart();
             rig.set_aside();
         }
-        assert_eq!(rig.attach(0, EPOCH), Ok(None), "this engine does not know it");
         assert_eq!(rig.held(0, NEXT), [HeldJob { run: run(FIRST), closed: false }]);
         for shard in 0..2 {
             assert_eq!(rig.attach(shard, NEXT).unwrap().unwrap().pushes, 1, "starts again: {starts_again}");
@@ -249,18 +248,13 @@ fn two_jobs_of_one_name_that_no_engine_knew_are_found_by_those_that_do_whatever_
         if starts_again {
             rig.restart();
         }
-        // An engine asks until it has found its own, and sets aside what it finds instead.
         for (epoch, wanted, values) in [
             (EngineEpoch(EPOCH.0 + 2), run(FIRST), -1.0),
             (EngineEpoch(EPOCH.0 + 3), second, 5.0),
             (EngineEpoch(EPOCH.0 + 4), run(FIRST), -1.0),
         ] {
-            let found = |rig: &Rig| rig.attach(0, epoch).unwrap().unwrap().generation;
-            if found(&rig) != wanted.generation {
-                let other = RunId { generation: found(&rig), ..wanted.clone() };
-                rig.set_aside_under(epoch, &other);
-            }
-            assert_eq!(found(&rig), wanted.generation);
+            let found = rig.attach_run(0, epoch, wanted.clone()).unwrap().unwrap();
+            assert_eq!(found.generation, wanted.generation);
             let mut there = [f32::NAN; 100];
             let mut worker = rig.worker_of(wanted.generation, 7, 100);
             worker.pull(ReadCondition::version(0), &mut there).unwrap();

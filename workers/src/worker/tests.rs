@@ -201,7 +201,7 @@ impl Rig {
     }
 
     fn state(&self, shard: usize) -> ShardState {
-        let call = self.controls[shard].attach(context::current(), EPOCH, self.run.job.clone());
+        let call = self.controls[shard].attach(context::current(), EPOCH, self.run.clone());
         self.runtime.block_on(call).unwrap().unwrap().unwrap()
     }
 

@@ -79,7 +79,7 @@ fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_ask
     };
     assert_eq!((jobs(), shared.jobs.open_jobs().len()), (0, 0), "nor is it read");
     let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-    let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.job().clone());
+    let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.run().clone());
     Runtime::new().unwrap().block_on(attach).unwrap();
     assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
     shared.stopping.store(true, Ordering::SeqCst);
@@ -179,7 +179,7 @@ fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for(
     job.freeze(EngineEpoch(1)).unwrap();
     assert!(job.has_ended() && !job.is_over(), "who copies it goes on");
     let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-    let attach = control.attach(tarpc::context::current(), EngineEpoch(2), job.job().clone());
+    let attach = control.attach(tarpc::context::current(), EngineEpoch(2), job.run().clone());
     Runtime::new().unwrap().block_on(attach).unwrap();
     assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
     assert!(!job.has_ended());

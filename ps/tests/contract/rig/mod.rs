@@ -238,7 +238,16 @@ impl Rig {
     }
 
     pub fn attach(&self, shard: usize, epoch: EngineEpoch) -> Result<Option<ShardState>, ShardFault> {
-        self.runtime.block_on(self.controls[shard].attach(context::current(), epoch, job())).unwrap()
+        self.attach_run(shard, epoch, run(FIRST))
+    }
+
+    pub fn attach_run(
+        &self,
+        shard: usize,
+        epoch: EngineEpoch,
+        run: RunId,
+    ) -> Result<Option<ShardState>, ShardFault> {
+        self.runtime.block_on(self.controls[shard].attach(context::current(), epoch, run)).unwrap()
     }
 
     pub fn state(&self, shard: usize) -> ShardState {
@@ -294,12 +303,8 @@ impl Rig {
     }
 
     pub fn set_aside(&self) {
-        self.set_aside_under(EPOCH, &run(FIRST));
-    }
-
-    pub fn set_aside_under(&self, epoch: EngineEpoch, run: &RunId) {
         for control in &self.controls {
-            let call = control.set_aside(context::current(), epoch, run.clone());
+            let call = control.set_aside(context::current(), EPOCH, run(FIRST));
             self.runtime.block_on(call).unwrap().unwrap();
         }
     }
