@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Incarnation, JobId, Name, ShardIndex},
+    ids::{EngineEpoch, Incarnation, JobId, Name, RegistrationId, ShardIndex},
     spec::TrainSpec,
     tasks::{Attempts, Capacity, Order, ReportGroup, RunningCall},
 };
@@ -44,26 +44,26 @@ pub fn hostname() -> Option<String> {
 pub struct RegisterReply {
     /// Epoch of the engine that took it in.
     pub epoch: EngineEpoch,
-    /// The number under which the worker takes part from now on.
-    pub incarnation: Incarnation,
+    /// How the worker calls itself from now on.
+    pub who: WorkerKey,
     /// A worker that is not heard of for this long is dropped.
     pub silence_ms: u64,
 }
 
-/// Who calls. A worker's number means something only together with the engine that gave it: a Redis that has
-/// lost everything begins to count again.
+/// Who calls. A worker's number means something only together with what was drawn when it registered: a Redis
+/// that has lost everything, or another one, begins to count again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerKey {
     /// The number that the worker was given.
     pub incarnation: Incarnation,
-    /// The epoch of the engine that gave the number.
-    pub since: EngineEpoch,
+    /// Drawn by the engine that gave the number.
+    pub registration: RegistrationId,
 }
 
-impl RegisterReply {
-    /// How the worker calls itself from now on.
-    pub fn key(&self) -> WorkerKey {
-        WorkerKey { incarnation: self.incarnation, since: self.epoch }
+impl WorkerKey {
+    /// Of a worker that registers, and is given this number.
+    pub fn draw(incarnation: Incarnation) -> Self {
+        Self { incarnation, registration: RegistrationId(rand::random()) }
     }
 }
 

@@ -78,12 +78,11 @@ impl Sessions {
 mod tests {
     use syncline_scheduler::{
         core::{EvaluationPart, Work, WorkerInfo},
-        ids::{EngineEpoch, Generation, RunId},
+        ids::{Generation, RunId},
         tasks::{Attempts, Order, TaskIndex},
     };
 
     use super::*;
-    use syncline_rpc::WorkerKey;
 
     fn task(name: &str) -> Assignment {
         let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
@@ -103,8 +102,7 @@ mod tests {
     fn sessions() -> Sessions {
         let sessions = Sessions::default();
         for worker in [WORKER, OTHER] {
-            sessions
-                .register(WorkerKey { incarnation: worker, since: EngineEpoch(1) }, WorkerInfo::default());
+            sessions.register(worker, WorkerInfo::default());
         }
         sessions
     }

@@ -13,7 +13,7 @@ use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     graph::TaskId,
-    ids::{EngineEpoch, Incarnation, Name},
+    ids::{Incarnation, Name, RegistrationId},
     tasks::{Order, RunningCall},
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
@@ -33,9 +33,9 @@ pub(super) type ToldCalls = (u64, Arc<[RunningCall]>);
 #[derive(Default)]
 pub(super) struct Session {
     about: WorkerInfo,
-    /// The engine that gave it its number. Of one that a job in Redis names, as the first says that calls
-    /// under this number: an engine on another Redis may have given it to somebody else meanwhile.
-    since: OnceLock<EngineEpoch>,
+    /// What was drawn when it registered. Of one that a record of before names, as the first says that calls
+    /// under its number.
+    registration: OnceLock<RegistrationId>,
     /// Committed assignments whose report is not committed yet.
     pub(super) outbox: Mutex<Outbox>,
     /// What it was told of general tasks.
@@ -65,24 +65,26 @@ pub(super) struct Sessions(Arc<Mutex<BTreeMap<Incarnation, Arc<Session>>>>);
 
 impl Sessions {
     /// A worker that registered.
-    pub(super) fn register(&self, who: WorkerKey, about: WorkerInfo) {
-        self.insert(who.incarnation, about, who.since.into(), Instant::now());
+    pub(super) fn register(&self, worker: Incarnation, about: WorkerInfo) {
+        self.insert(worker, about, Instant::now());
     }
 
     /// A worker that a job in Redis names.
     pub(super) fn restore(&self, worker: Incarnation, about: WorkerInfo) {
-        self.insert(worker, about, OnceLock::new(), Instant::now() + RESTORED_PATIENCE);
+        self.insert(worker, about, Instant::now() + RESTORED_PATIENCE);
     }
 
-    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: OnceLock<EngineEpoch>, seen: Instant) {
-        let session = Session { about, since, seen: Mutex::new(Some(seen)), ..Session::default() };
+    fn insert(&self, worker: Incarnation, about: WorkerInfo, seen: Instant) {
+        let registration = about.registration.map_or_else(OnceLock::new, OnceLock::from);
+        let session = Session { about, registration, seen: Mutex::new(Some(seen)), ..Session::default() };
         lock(&self.0).insert(worker, Arc::new(session));
     }
 
     /// Whether the number is another worker's.
     pub(super) fn is_superseded(&self, who: WorkerKey) -> bool {
         let session = self.get(who.incarnation);
-        session.is_some_and(|session| *session.since.get_or_init(|| who.since) != who.since)
+        let registration = |session: &Session| *session.registration.get_or_init(|| who.registration);
+        session.is_some_and(|session| registration(&session) != who.registration)
     }
 
     pub(super) fn close(&self, worker: Incarnation) {
@@ -231,26 +233,22 @@ impl Sessions {
 mod tests {
     use super::*;
 
-    fn who(incarnation: u64, since: u64) -> WorkerKey {
-        WorkerKey { incarnation: Incarnation(incarnation), since: EngineEpoch(since) }
-    }
-
     #[test]
-    fn a_number_that_is_given_again_is_not_the_old_workers_any_more() {
-        let sessions = Sessions::default();
-        assert!(!sessions.is_superseded(who(101, 1)), "nobody has it yet");
-        sessions.register(who(101, 2), WorkerInfo::default());
-        assert!(sessions.is_superseded(who(101, 1)));
-        assert!(!sessions.is_superseded(who(101, 2)));
-    }
-
-    #[test]
-    fn a_worker_that_a_job_names_is_known_to_the_next_engine_and_another_of_that_number_is_not_taken_for_it()
+    fn a_number_that_was_given_to_two_is_that_of_the_one_that_is_known_and_of_a_record_of_before_the_firsts()
     {
+        let who = |drawn| WorkerKey { incarnation: WORKER, registration: RegistrationId(drawn) };
+        let about = |drawn: Option<u64>| WorkerInfo {
+            registration: drawn.map(RegistrationId),
+            ..WorkerInfo::default()
+        };
         let sessions = Sessions::default();
-        sessions.restore(Incarnation(7), WorkerInfo::default());
-        let is_superseded = |since| sessions.is_superseded(who(7, since));
-        assert_eq!([1, 2, 1].map(is_superseded), [false, true, false]);
+        assert!(!sessions.is_superseded(who(1)), "nobody has it yet");
+        sessions.register(WORKER, about(Some(2)));
+        assert_eq!([1, 2].map(|drawn| sessions.is_superseded(who(drawn))), [true, false]);
+        sessions.restore(WORKER, about(Some(3)));
+        assert_eq!([2, 3].map(|drawn| sessions.is_superseded(who(drawn))), [true, false]);
+        sessions.restore(WORKER, about(None));
+        assert_eq!([1, 2, 1].map(|drawn| sessions.is_superseded(who(drawn))), [false, true, false]);
     }
 
     #[test]
@@ -270,7 +268,7 @@ mod tests {
     #[test]
     fn the_time_in_which_the_engine_slept_does_not_count_as_silence() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerInfo::default());
+        sessions.register(WORKER, WorkerInfo::default());
         let silent_for = || sessions.all()[0].silent_for;
         let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
         *lock(&sessions.get(WORKER).unwrap().seen) = Some(long_ago);
@@ -285,7 +283,7 @@ mod tests {
     fn a_call_that_comes_late_on_an_old_connection_does_not_bring_that_one_back() {
         let sessions = Sessions::default();
         assert!(!sessions.set_connection(WORKER, 1), "nobody has this number");
-        sessions.register(who(1, 1), WorkerInfo::default());
+        sessions.register(WORKER, WorkerInfo::default());
         assert_eq!(sessions.unheard(), [(WORKER, WorkerInfo::default())]);
         assert!(sessions.set_connection(WORKER, 1) && sessions.set_connection(WORKER, 2));
         assert_eq!(sessions.unheard(), []);
@@ -296,7 +294,7 @@ mod tests {
     #[tokio::test]
     async fn reports_of_one_worker_are_taken_one_after_the_other() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerInfo::default());
+        sessions.register(WORKER, WorkerInfo::default());
         let first = sessions.lock_reports(WORKER).await.unwrap();
         let mut second = std::pin::pin!(sessions.lock_reports(WORKER));
         assert!(futures::poll!(second.as_mut()).is_pending());

@@ -112,17 +112,28 @@ impl WorkerService for WorkerHandler {
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
         let process = ProcessId::new(hello.process);
         let WorkerHello { name, host, pid, training_slot, device, max_batch, trains, capacity, .. } = hello;
-        let about =
-            WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity }
-                .arrived();
+        let who = WorkerKey::draw(incarnation);
+        let about = WorkerInfo {
+            name,
+            host,
+            device,
+            pid,
+            process,
+            training_slot,
+            max_batch,
+            trains,
+            capacity,
+            registration: Some(who.registration),
+        }
+        .arrived();
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         for (gone, reason) in replaced(|| lead.sessions.unheard(), &about, hostname().as_deref(), is_over) {
             drop_worker(&self.context, gone, &reason);
         }
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
-        let registered = RegisterReply { epoch: lead.epoch, incarnation, silence_ms };
-        lead.sessions.register(registered.key(), about.clone());
-        self.identify(registered.key(), &lead.sessions)?;
+        let registered = RegisterReply { epoch: lead.epoch, who, silence_ms };
+        lead.sessions.register(incarnation, about.clone());
+        self.identify(who, &lead.sessions)?;
         // It waits for no room: whoever drops this session now has to come behind it.
         lead.queue.try_tell(Input::WorkerJoined { worker: incarnation, about })?;
         // The answer to a question that comes behind it says that it is committed.

@@ -23,7 +23,7 @@ fn spec(id: &JobId) -> JobSpec {
 async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropped() {
     let rig = Rig::start(1).await;
     let (client, first) = (rig.client().await, rig.worker().await);
-    let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
+    let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().who;
     // Greeted before: only the poll has to come within that time.
     let second = rig.worker().await;
     drop(first);
@@ -58,7 +58,7 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
 async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
     let rig = Rig::start(1).await;
     let (client, worker) = (rig.client().await, rig.worker().await);
-    let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
+    let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().who;
     let slow = worker.clone();
     let polling = tokio::spawn(async move {
         slow.poll(
@@ -351,7 +351,7 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     let poll = worker
         .poll(
             within(TEST_TIMEOUT),
-            before.key(),
+            before.who,
             Activity::default(),
             OrderCursor::default(),
             EndedTasks::default(),
@@ -361,7 +361,7 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
         .unwrap();
     assert_eq!(poll, Err(EngineFault::Dropped));
     let after = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
-    assert!(after.epoch > before.epoch && after.incarnation > before.incarnation);
+    assert!(after.epoch > before.epoch && after.who.incarnation > before.who.incarnation);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,7 @@ impl ScriptedWorker {
         let hello = WorkerHello { capacity, ..hello() };
         let registered = calls.register(within(TEST_TIMEOUT), hello).await.unwrap().unwrap();
         let cursor = OrderCursor { epoch: registered.epoch, next: 0 };
-        Self { calls, who: registered.key(), cursor, holding: 0 }
+        Self { calls, who: registered.who, cursor, holding: 0 }
     }
 
     /// Asks without taking note of the answer, as if it were lost.

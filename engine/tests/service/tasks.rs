@@ -11,8 +11,8 @@ use syncline_engine::store::{
     keys::{JobKeys, STREAM_ENTRIES},
 };
 use syncline_rpc::{
-    Activity, ClientServiceRequest, ClientServiceResponse, EndedTasks, EngineFault, connect, hello::Role,
-    within,
+    Activity, ClientServiceRequest, ClientServiceResponse, EndedTasks, EngineFault, WorkerKey, connect,
+    hello::Role, within,
 };
 use syncline_scheduler::{
     graph::TaskId,
@@ -160,6 +160,24 @@ async fn a_poll_that_brings_an_end_is_answered_with_what_follows_and_an_end_that
     let value =
         async |task| client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(task)).await.unwrap();
     assert_eq!(value(0).await, Ok(Some(inline(b"one"))), "it was durable when it was answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_got_a_workers_number_from_another_redis_is_not_taken_for_that_worker_by_the_next_engine() {
+    let mut rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
+    submit(&client, graph("sum", vec![call(b"1")])).await;
+    assert_eq!(attempts(&worker.tasks().await), [(0, 1)]);
+    rig.crash().await;
+    let poll = async |who| {
+        let (activity, ended) = (Activity::default(), EndedTasks::default());
+        let calls = rig.worker().await;
+        let answer = calls.poll(within(TEST_TIMEOUT), who, activity, worker.cursor, ended, 0);
+        answer.await.unwrap().map(drop)
+    };
+    // Whoever calls first.
+    assert_eq!(poll(WorkerKey::draw(worker.who.incarnation)).await, Err(EngineFault::Dropped));
+    assert_eq!(poll(worker.who).await, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

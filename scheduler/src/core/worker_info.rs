@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::ProcessId, tasks::Capacity};
+use crate::{
+    ids::{ProcessId, RegistrationId},
+    tasks::Capacity,
+};
 
-/// A worker as it is stored and shown. It says it itself in the message `WorkerHello`, whose fields are never
-/// left out.
+/// A worker as it is stored and shown. Nearly all of it it says itself in the message `WorkerHello`, whose
+/// fields are never left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     /// As people call it; need not be unique.
@@ -32,6 +35,9 @@ pub struct WorkerInfo {
     /// What it offers to general tasks.
     #[serde(default, skip_serializing_if = "Capacity::is_none")]
     pub capacity: Capacity,
+    /// What tells it from a worker to which another Redis gave its number; `None` in records of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration: Option<RegistrationId>,
 }
 
 impl Default for WorkerInfo {
@@ -46,6 +52,7 @@ impl Default for WorkerInfo {
             max_batch: None,
             trains: true,
             capacity: Capacity::default(),
+            registration: None,
         }
     }
 }

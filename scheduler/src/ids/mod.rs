@@ -8,6 +8,6 @@ mod run;
 
 pub use job_ref::JobRef;
 pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
-pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, StateDirId, Superstep};
+pub use number::{EngineEpoch, Incarnation, ProcessId, RegistrationId, ShardIndex, StateDirId, Superstep};
 pub(crate) use run::MOST_LOST;
 pub use run::{Generation, RunId};

@@ -55,6 +55,10 @@ impl fmt::Display for ProcessId {
 }
 
 number_id!(
+    /// One registration of a worker, by the number that was drawn for it. Incarnations are counted in Redis, and
+    /// another Redis gives the same ones to other workers.
+    RegistrationId(u64), "r");
+number_id!(
     /// Position of a shard in a job's parameter server, from 0.
     ShardIndex(u32), "s");
 number_id!(

@@ -191,7 +191,7 @@ async fn run_session(
     before: Before<'_>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
-    let incarnation = registered.incarnation;
+    let incarnation = registered.who.incarnation;
     let (name, number) = (&options.name, slot.number);
     match &options.runtime {
         None => info!(worker = %incarnation, name, slot = number, "registered"),

@@ -120,7 +120,7 @@ impl Session {
         tracker: Arc<TaskTracker>,
         calls: Option<Pool>,
     ) -> Self {
-        let (who, epoch) = (registered.key(), AtomicU64::new(registered.epoch.0));
+        let (who, epoch) = (registered.who, AtomicU64::new(registered.epoch.0));
         let is_leaving = AtomicBool::default();
         let silence = Duration::from_millis(registered.silence_ms);
         let poll_timeout = silence.clamp(SHORTEST_POLL_TIMEOUT, CALL_TIMEOUT);

@@ -216,7 +216,8 @@ impl Rig {
             GivenUp::default(),
         )
         .unwrap();
-        let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
+        let registered =
+            RegisterReply { epoch: EngineEpoch(1), who: WorkerKey::draw(Incarnation(1)), silence_ms: 1 };
         let session =
             Arc::new(Session::new(link, &registered, Arc::<TaskTracker>::default(), Some(pool.clone())));
         let assignments = TaskSender::new(mpsc::channel().0);
