@@ -71,8 +71,7 @@ fn calls_given(core: &mut Core, name: &str, needs: Needs) -> usize {
     let class = TaskClass { rules, ..TaskClass::call(function()) };
     let tasks = (0..4).map(|_| new_task(0)).collect();
     core.handle(NOW_US, Input::SubmitGraph(graph_submission(&id(name), 1, vec![class], tasks))).unwrap();
-    let views = core.task_views(&id(name), &TaskQuery::default(), NOW_US).unwrap();
-    views.iter().filter(|view| view.state == TaskState::Leased).count()
+    leased(core, name)
 }
 
 #[test]
@@ -119,19 +118,16 @@ fn each_training_takes_one_of_the_slots_of_its_process_and_any_of_them_the_gpu()
     submit(&mut core, "first", 1, 9);
     submit(&mut core, "second", 1, 9);
     assert_eq!(calls_given(&mut core, "calls", Needs::default()), 2, "two slots of four train");
-    let gpu = Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
     cancel(&mut core, "calls");
     cancel(&mut core, "first");
-    assert_eq!(calls_given(&mut core, "gpu", gpu.clone()), 0);
+    assert_eq!(calls_given(&mut core, "gpu", gpu()), 0);
     cancel(&mut core, "second");
-    let views = core.task_views(&id("gpu"), &TaskQuery::default(), NOW_US).unwrap();
-    assert_eq!(views.iter().filter(|view| view.state == TaskState::Leased).count(), 1);
+    assert_eq!(leased(&core, "gpu"), 1);
 }
 
 #[test]
 fn a_training_joins_a_worker_whose_gpu_a_call_has_and_no_further_call_gets_it_until_the_training_ends() {
     let mut core = core(1, 1, 4);
-    let gpu = || Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
     assert_eq!(calls_given(&mut core, "before", gpu()), 1);
     assert_eq!(submit(&mut core, "training", 1, 9), [1], "both compute on it for now");
     let views = core.task_views(&id("before"), &TaskQuery::default(), NOW_US).unwrap();
@@ -139,8 +135,44 @@ fn a_training_joins_a_worker_whose_gpu_a_call_has_and_no_further_call_gets_it_un
     cancel(&mut core, "before");
     assert_eq!(calls_given(&mut core, "beside", gpu()), 0);
     cancel(&mut core, "training");
-    let views = core.task_views(&id("beside"), &TaskQuery::default(), NOW_US).unwrap();
-    assert_eq!(views.iter().filter(|view| view.state == TaskState::Leased).count(), 1);
+    assert_eq!(leased(&core, "beside"), 1);
+}
+
+fn leased(core: &Core, name: &str) -> usize {
+    let views = core.task_views(&id(name), &TaskQuery::default(), NOW_US).unwrap();
+    views.iter().filter(|view| view.state == TaskState::Leased).count()
+}
+
+fn gpu() -> Needs {
+    Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() }
+}
+
+#[test]
+fn a_worker_whose_training_ends_goes_to_the_next_training_before_calls_get_its_slot_and_gpu() {
+    let mut core = core(1, 1, 1);
+    assert_eq!(submit(&mut core, "first", 1, 9), [1]);
+    assert!(submit(&mut core, "next", 1, 9).is_empty());
+    assert_eq!(calls_given(&mut core, "of-gpu", gpu()), 0);
+    assert_eq!(calls_given(&mut core, "of-slot", Needs::default()), 0);
+    cancel(&mut core, "first");
+    assert_eq!(members(&core, "next"), [1]);
+    assert_eq!((leased(&core, "of-gpu"), leased(&core, "of-slot")), (0, 0), "it trains");
+    cancel(&mut core, "next");
+    assert_eq!((leased(&core, "of-gpu"), leased(&core, "of-slot")), (1, 0), "what has waited longest");
+}
+
+#[test]
+fn a_worker_that_joins_goes_to_the_training_that_waits_before_calls_get_its_slot_and_gpu() {
+    let mut core = core(0, 1, 1);
+    assert!(submit(&mut core, "training", 1, 9).is_empty());
+    assert_eq!(calls_given(&mut core, "of-gpu", gpu()), 0);
+    let resources = Resources { gpus: 1, ..Resources::default() };
+    let capacity = Capacity { functions: [function()].into(), resources, ..Capacity::default() };
+    let about = WorkerInfo { capacity: Capacity { slots: 1, ..capacity }, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(1), about }).unwrap();
+    assert_eq!((members(&core, "training"), leased(&core, "of-gpu")), (vec![1], 0));
+    cancel(&mut core, "training");
+    assert_eq!(leased(&core, "of-gpu"), 1);
 }
 
 #[test]
@@ -160,8 +192,7 @@ fn calls_that_ask_for_no_gpu_run_beside_one_that_has_it_unless_that_takes_all_sl
 fn each_worker_offers_its_gpu_whatever_other_workers_there_are() {
     let mut core = core(2, 1, 4);
     assert_eq!(submit(&mut core, "training", 1, 1), [1]);
-    let gpu = Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
-    assert_eq!(calls_given(&mut core, "gpu", gpu), 1, "that of the worker that does not train");
+    assert_eq!(calls_given(&mut core, "gpu", gpu()), 1, "that of the worker that does not train");
 }
 
 #[test]

@@ -96,13 +96,9 @@ impl Core {
             _ => false,
         };
         place |= self.has_loaded_workers;
-        let places_tasks = place || matches!(input, Input::Tick);
+        let mut places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(input, turn)?;
         self.has_loaded_workers = false;
-        if places_tasks {
-            self.lease_tasks(turn);
-            self.ask_back_waiting(turn);
-        }
         let mut seen = 0;
         let mut concerns_graphs = self.concerns_trainings_of_graphs();
         loop {
@@ -111,12 +107,16 @@ impl Core {
             self.forget_dismissed(seen, turn);
             if frees_workers(&turn.effects[seen..]) {
                 self.find_idle_workers();
-                place = true;
-                // The slot that a training had is a task's again.
-                self.lease_tasks(turn);
+                (place, places_tasks) = (true, true);
             }
             if place {
                 self.assign_workers(turn);
+            }
+            // Slots and GPUs that no training has now are for tasks: a training waits for neither, and both
+            // would compute there at once.
+            if mem::take(&mut places_tasks) {
+                self.lease_tasks(turn);
+                self.ask_back_waiting(turn);
             }
             seen = turn.effects.len();
             let touched = self.jobs.take_to_advance();
