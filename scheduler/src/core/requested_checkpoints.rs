@@ -71,7 +71,9 @@ impl Job {
             return RequestedCheckpoint::Complete;
         }
         let is_over = self.state.phase.is_over();
-        if !is_over && (checkpoints.making.is_some() || checkpoints.requested) {
+        // Behind the last samples none is begun.
+        let will_be_made = checkpoints.requested && !self.state.cursor.is_exhausted();
+        if !is_over && (checkpoints.making.is_some() || will_be_made) {
             return RequestedCheckpoint::Pending;
         }
         RequestedCheckpoint::GivenUp(match &checkpoints.failing {

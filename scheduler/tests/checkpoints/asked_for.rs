@@ -134,6 +134,29 @@ fn who_asks_learns_of_a_full_disk_and_of_a_training_that_goes_back_and_may_ask_a
 }
 
 #[test]
+fn who_asks_while_another_one_is_written_is_told_when_no_samples_are_left_for_theirs() {
+    let mut train = training("asp".parse().unwrap(), 10, 1);
+    (train.epochs, train.checkpoint) = (2, Some(CheckpointSpec::default()));
+    let mut world = World::of(train, false);
+    world.report();
+    let first = world.ask();
+    while !world.hand.is_empty() {
+        world.report();
+    }
+    world.give(pinned(first, Ok(())));
+    world.report();
+    let second = world.ask();
+    while world.refusal(&id()) == "taken" {
+        world.report();
+    }
+    assert_eq!(world.job().requested_checkpoint(second), RequestedCheckpoint::Pending, "one is written");
+    world.give(written(first, Ok(1)));
+    assert_eq!(*world.job().phase(), Phase::Running);
+    let near = "its last samples are given out, and its end is near";
+    assert_eq!(world.job().requested_checkpoint(second), RequestedCheckpoint::GivenUp(near.into()));
+}
+
+#[test]
 fn that_one_was_asked_for_outlives_the_engine() {
     let mut world = World::new("asp", 4, true);
     world.report();
