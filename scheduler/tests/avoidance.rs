@@ -97,6 +97,14 @@ impl World {
         self.give(Input::Tick)
     }
 
+    /// Another engine leads, which knows what was stored.
+    fn take_over(&mut self) {
+        self.plane.core = Core::new(1);
+        for stored in self.plane.shell.0.values() {
+            self.plane.core.restore_tasks(TaskJob::load(stored).unwrap());
+        }
+    }
+
     fn reason(&self, job: &str, task: usize) -> String {
         let query = TaskQuery::default();
         self.plane.core.task_views(&id(job), &query, self.now_us).unwrap().swap_remove(task).reason
@@ -189,12 +197,22 @@ fn the_last_attempt_is_tried_where_it_failed_once_nobody_else_is_there() {
 #[test]
 fn another_engine_knows_from_where_it_came_back() {
     let mut world = World::with_good_one_busy(failed());
-    world.plane.core = Core::new(1);
-    for stored in world.plane.shell.0.values() {
-        world.plane.core.restore_tasks(TaskJob::load(stored).unwrap());
-    }
+    world.take_over();
     assert_eq!(world.join(BAD, 1, &["f"]), []);
     assert_eq!(world.end(GOOD, "long", 0, done()), [(GOOD, "call".into(), 0)]);
+}
+
+#[test]
+fn half_a_minute_is_over_in_its_time_also_where_the_clock_was_set_back() {
+    let mut world = World::with_good_one_busy(failed());
+    world.take_over();
+    world.plane.core.discount_downtime(world.now_us, 1);
+    world.now_us = 1;
+    assert_eq!(world.join(BAD, 1, &["f"]), []);
+    // And the engine behind that one, which takes over at once.
+    world.take_over();
+    assert_eq!(world.join(BAD, 1, &["f"]), []);
+    assert_eq!(world.pass(HALF_A_MINUTE_US), [(BAD, "call".into(), 0)]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl TaskJob {
         let mut changed = until_us.is_some();
         self.state.canceling_until_us = until_us;
         self.changes.job_state |= changed;
-        let Self { state, queue, postponed, canceling, faults, changes, .. } = self;
+        let Self { state, graph, queue, postponed, canceling, faults, changes, .. } = self;
         if !queue.is_empty() {
             state.unled_us = shift.added_to(state.unled_us);
             changes.job_state = true;
@@ -168,6 +168,14 @@ impl TaskJob {
         move_all(canceling, |faults| &mut faults.canceling_until_us);
         if let Shift::Earlier(_) = shift {
             move_all(postponed, |faults| &mut faults.backoff_until_us);
+            let waits = |(task, faults): &(&u32, &mut RetryState)| {
+                faults.others_first_until_us > 0 && !graph.state(**task).is_final()
+            };
+            for (task, faults) in faults.iter_mut().filter(waits) {
+                faults.others_first_until_us = shift.apply(faults.others_first_until_us);
+                changes.faults.insert(*task);
+                changed = true;
+            }
         }
         changed
     }
