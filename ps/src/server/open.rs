@@ -52,10 +52,11 @@ fn begin(
 fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
-    make_room(shared, order, range)?;
+    // Before anything is ended for it: what an order that is refused would replace goes on.
     if let Some(known_through) = order.known_through {
         checkpoints::check_none_beyond(shared, &order.run, known_through)?;
     }
+    make_room(shared, order, range)?;
     if let Some(number) = order.checkpoint {
         return checkpoints::load(shared, order, range, epoch, number);
     }
@@ -212,6 +213,25 @@ mod tests {
         assert_eq!(code(39), Some("E406"));
         assert!(before.is_over() && shared.jobs.open_jobs().is_empty());
         assert_eq!(code(39), Some("E405"), "it has all the memory that there is");
+    }
+
+    #[test]
+    fn an_order_that_newer_checkpoints_refuse_ends_no_run_for_which_there_is_no_memory_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, epoch) = (Shared::for_test(dir.path()), EngineEpoch(1));
+        let before = Arc::new(shard(&[0.0; 3]));
+        shared.jobs.restore(before.clone());
+        before.pin_checkpoint(epoch, 3).unwrap();
+        checkpoints::write(&shared, &before, 3).unwrap();
+        let run = RunId { generation: Generation(2), ..before.run().clone() };
+        let code = |known_through| {
+            let next = OpenJob { run: run.clone(), optimizer: Optimizer::sgd(), known_through, ..order() };
+            while_free(39, || open(&shared, epoch, &next)).err().map(|fault| fault.code())
+        };
+        assert_eq!(code(Some(2)), Some("E646"));
+        assert!(!before.is_over() && shared.jobs.find(before.run()).is_ok());
+        assert_eq!(code(Some(3)), Some("E406"), "nothing is newer than what this order knows of");
+        assert!(before.is_over());
     }
 
     #[test]
