@@ -3,7 +3,7 @@
 use syncline_runtime::BackendError;
 
 use crate::{
-    data::{DataError, FileError, TableError},
+    data::{DataError, FileError, FormatError, LabelSignature, SettingError, TableError},
     export::ExportError,
 };
 
@@ -14,6 +14,9 @@ pub enum PredictError {
     /// The data cannot be read, is other data, or does not fit.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The label is not found in data that is to have one.
+    #[error(transparent)]
+    NoLabel(DataError),
     /// ONNX Runtime refused a graph, or failed to run it.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -43,10 +46,22 @@ pub enum PredictError {
 }
 
 impl PredictError {
+    /// Why data that was opened with this label is refused.
+    pub(super) fn of_data(error: DataError, label: Option<&LabelSignature>) -> Self {
+        let lacks_label = match &error {
+            DataError::Format(FormatError::MissingTensor { name, .. }) => {
+                label.is_some_and(|label| label.name == *name)
+            }
+            DataError::Setting(SettingError::LabelNames { .. }) => true,
+            _ => false,
+        };
+        if lacks_label { Self::NoLabel(error) } else { Self::Data(error) }
+    }
+
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Data(error) => error.code(),
+            Self::Data(error) | Self::NoLabel(error) => error.code(),
             Self::Backend(error) => error.code(),
             Self::Weights(error) => error.code(),
             Self::OtherFiles { .. } => "E577",
@@ -65,6 +80,9 @@ impl PredictError {
                 "columns are found by their names, in any order: rename them, and leave out what the job's data has not; `--unlabeled` if the label is \
                  missing, `--by-place` to take them in the order of the job's data"
                     .to_owned(),
+            ),
+            Self::NoLabel(_) => Some(
+                "`--unlabeled` if the file has no labels; else the label has the name there that it has in the job's data".to_owned(),
             ),
             Self::Data(error) => error.hint().or_else(|| Some("correct the file that the text names".to_owned())),
             Self::Backend(error) => error.hint(),

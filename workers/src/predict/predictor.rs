@@ -81,7 +81,8 @@ impl Predictor {
             has_classes: model.classes.is_some() || !job.train.data.class_names.is_empty(),
             ..Form::default()
         };
-        let (set, _) = Dataset::open_as(&options.data, &wanted, form, &mut || Ok(()))?;
+        let (set, _) = Dataset::open_as(&options.data, &wanted, form, &mut || Ok(()))
+            .map_err(|error| PredictError::of_data(error, wanted.label.as_ref()))?;
         let parts = set.parts(&options.data, job.train.seed)?;
         let rows = match options.samples {
             Samples::Train => parts.train,

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{DeriveOptions, Loss, Selected, select};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, parse};
-use syncline_scheduler::spec::{ChannelAxis, DataSpec, SettingList, Source};
+use syncline_scheduler::spec::{ChannelAxis, CsvSource, DataSpec, SettingList, Source};
 use tempfile::TempDir;
 
 use super::*;
@@ -36,7 +37,7 @@ fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> Tr
     graph.train("train", Training::new(model, DataSpec::new(Source::csv(&rows))).with(|s| s.batch = 2));
     let prepared = prepare(&runtime(), &graph).unwrap();
     let train = prepared.spec.train().unwrap().1.clone();
-    let none: [(&str, safetensors::tensor::TensorView<'_>); 0] = [];
+    let none: [(&str, TensorView<'_>); 0] = [];
     let weights = Weights::of_file(safetensors::serialize(none, None).unwrap());
     let mut list = SettingList::default();
     settings.iter().for_each(|(name, value)| list.push(name, value));
@@ -169,4 +170,29 @@ fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files(
     }
     job.train.data = plain;
     assert_eq!(scores(&job), fed_with_normalized);
+}
+
+#[test]
+fn a_file_that_lacks_only_the_label_is_refused_with_a_word_about_unlabeled() {
+    let folder = TempDir::new().unwrap();
+    let job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
+    let refused = |source: Source| {
+        let options = PredictOptions::for_job(&job, Samples::All, 1);
+        let options = PredictOptions { data: DataSpec::new(source), columns_of: None, ..options };
+        let error = Predictor::open(&runtime(), &job, &options).err().unwrap();
+        (error.code(), error.hint().unwrap().contains("--unlabeled"))
+    };
+    let table = folder.path().join("new.csv");
+    fs::write(&table, "a,b\n2,1\n").unwrap();
+    assert_eq!(
+        refused(Source::Csv(CsvSource::new(table.display().to_string()).label_names(["y"]))),
+        ("E480", true)
+    );
+    for (array, is_label) in [("x", true), ("y", false)] {
+        let path = folder.path().join(format!("{array}.safetensors"));
+        let numbers = [0; 8];
+        let view = TensorView::new(Dtype::F32, vec![1, 2], &numbers).unwrap();
+        fs::write(&path, safetensors::serialize([(array, view)], None).unwrap()).unwrap();
+        assert_eq!(refused(Source::safetensors(&path)), ("E482", is_label), "only `{array}` is there");
+    }
 }

@@ -79,10 +79,9 @@ impl First {
     ) -> Result<Vec<usize>, DataError> {
         let mut labels = Vec::with_capacity(names.len());
         for name in names {
-            let column = self.column_of(name, start, separator).map_err(|what| {
-                let what = format!("`label_names`: {} {what}", path.display());
-                SettingError::Invalid { what }
-            })?;
+            let column = self
+                .column_of(name, start, separator)
+                .map_err(|what| SettingError::LabelNames { what: format!("{} {what}", path.display()) })?;
             if labels.contains(&column) {
                 let what = format!("`label_names` must name each column once, not `{name}` twice");
                 return Err(SettingError::Invalid { what }.into());

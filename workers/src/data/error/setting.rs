@@ -10,6 +10,12 @@ pub enum SettingError {
         /// Which setting, and what it must be, in words.
         what: String,
     },
+    /// A file in which the columns of the label are not found by their names.
+    #[error("[E480] data: `label_names`: {what}")]
+    LabelNames {
+        /// File and name, and what the file has instead, in words.
+        what: String,
+    },
     /// Data that cannot be standardized.
     #[error("[E593] `standardize` cannot be done: {what}")]
     Standardize {
@@ -39,7 +45,7 @@ pub enum SettingError {
 impl SettingError {
     pub(super) fn code(&self) -> &'static str {
         match self {
-            Self::Invalid { .. } => "E480",
+            Self::Invalid { .. } | Self::LabelNames { .. } => "E480",
             Self::Standardize { .. } => "E593",
             Self::StandardizedIds { .. } => "E639",
             Self::Augment { .. } => "E479",
@@ -48,7 +54,7 @@ impl SettingError {
 
     pub(super) fn hint(&self) -> &'static str {
         match self {
-            Self::Invalid { .. } => {
+            Self::Invalid { .. } | Self::LabelNames { .. } => {
                 "correct the setting under `data`; docs/data.md shows the settings of each source"
             }
             Self::Standardize { .. } => {
