@@ -14,7 +14,7 @@ pub(super) const MAX_FIELD_BYTES: usize = 4096;
 /// Cuts a file into fields.
 pub(super) struct Cutter<'a> {
     pub(super) path: &'a Path,
-    separator: Separator,
+    pub(super) separator: Separator,
     parser: Reader,
     /// Where the next field begins, both from 1.
     line: u64,

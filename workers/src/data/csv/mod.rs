@@ -31,4 +31,4 @@ pub(super) use on_disk::OnDisk;
 pub(super) use table::{TableNames, Wanted, needs_names, read, read_names};
 pub(crate) use table_cache::TableCache;
 pub(super) use table_file::File;
-pub(super) use text::{MISSING, hint, shown};
+pub(super) use text::{MISSING, comma_hint, hint, shown};

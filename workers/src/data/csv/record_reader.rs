@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use syncline_scheduler::spec::Separator;
+
 use super::super::error::{DataError, TableError};
 use super::super::file::reserve;
 use super::classes::Labels;
@@ -25,7 +27,7 @@ impl RecordReader {
         columns: &Columns,
         fields: &mut FieldStream<'_>,
     ) -> Result<bool, DataError> {
-        let expected = columns.places.len();
+        let (expected, separator) = (columns.places.len(), fields.separator());
         let (first_feature, first_label) = (self.features.len(), self.labels.len());
         reserve(&mut self.features, columns.feature_count, path)?;
         reserve(&mut self.labels, columns.label_count, path)?;
@@ -57,7 +59,7 @@ impl RecordReader {
                 },
                 Ok(None) => {
                     let name = columns.names.get(field.column - 1);
-                    refusal = refusal.or_else(|| Some(not_a_number(path, &field, name)));
+                    refusal = refusal.or_else(|| Some(not_a_number(path, &field, name, separator)));
                 }
             }
             if field.ends_record {
@@ -78,11 +80,11 @@ impl RecordReader {
 }
 
 /// `name`: that of its column, where there is a header.
-fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
+fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>, separator: Separator) -> DataError {
     let (path, line, column, text) = (path.to_owned(), field.line, field.column, shown(field.text));
     let name = name_shown(name);
     match has_comma(field.text) {
-        true => TableError::Comma { path, line, column, name, text }.into(),
+        true => TableError::Comma { path, line, column, name, text, separator }.into(),
         false => TableError::NotANumber { path, line, column, name, text }.into(),
     }
 }

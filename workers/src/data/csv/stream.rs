@@ -40,6 +40,11 @@ impl<'a> FieldStream<'a> {
         self.reader.position()
     }
 
+    /// What separates the columns.
+    pub(super) fn separator(&self) -> Separator {
+        self.cutter.separator
+    }
+
     /// The next field; `None` at the end of the file. An empty line is a record of one empty field.
     pub(super) fn next(&mut self) -> Result<Option<Field<'_>>, DataError> {
         if self.piece.len() - self.at < AHEAD_BYTES && !self.is_last {

@@ -1,5 +1,7 @@
 //! What a field of a CSV file says.
 
+use syncline_scheduler::spec::Separator;
+
 /// The number that a field holds, if it holds one.
 pub(super) fn number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
@@ -75,6 +77,30 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     }
 }
 
+/// What to do about a field that is a number but for its commas, in a file with this separator.
+pub(in crate::data) fn comma_hint(field: &str, separator: Separator) -> String {
+    let point = field.find('.');
+    let is_behind_points = point.is_some_and(|point| field.rfind(',').is_some_and(|comma| point < comma));
+    let in_groups = are_groups(field.split('.').next().unwrap_or_default(), ',');
+    // Without a point `1,234` may be both; a decimal comma seldom stands where commas separate the columns.
+    let is_certain = point.is_some() || field.matches(',').count() > 1 || separator == Separator::Comma;
+    let (what, how) = if is_behind_points {
+        ("points between its thousands and a decimal comma", r#"thousands=".", decimal=",""#)
+    } else if in_groups && is_certain {
+        ("commas between its thousands", r#"thousands=",""#)
+    } else {
+        ("a decimal comma", r#"decimal=",""#)
+    };
+    let sep = match separator {
+        Separator::Comma => "",
+        Separator::Semicolon => r#"sep=";", "#,
+        Separator::Tab => r#"sep="\t", "#,
+    };
+    format!(
+        "it looks as if the number has {what}: write the file again, in pandas read_csv(FILE, {sep}{how}).to_csv(NEW, index=False)"
+    )
+}
+
 /// What tables write where there is no value.
 const MISSING_WORDS: [&str; 9] = ["", "-", "?", "na", "n/a", "<na>", "nan", "null", "none"];
 
@@ -84,10 +110,15 @@ fn is_missing(field: &str) -> bool {
 
 /// Whether it is a number with a point between all of its groups of three digits, such as `1.234.567`.
 fn has_points_between_thousands(field: &str) -> bool {
-    let mut groups = field.trim_start_matches(['-', '+']).split('.');
+    field.matches('.').count() > 1 && are_groups(field, '.')
+}
+
+/// Whether these are digits, with a mark in front of each three of them but the first ones.
+fn are_groups(field: &str, mark: char) -> bool {
+    let mut groups = field.trim_start_matches(['-', '+']).split(mark);
     let are_digits = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
     let first = groups.next().is_some_and(|group| (1..=3).contains(&group.len()) && are_digits(group));
-    first && groups.clone().count() > 1 && groups.all(|group| group.len() == 3 && are_digits(group))
+    first && groups.all(|group| group.len() == 3 && are_digits(group))
 }
 
 /// Whether it begins as dates and times do: two or three groups of digits with `-`, `/`, `.` or `:` between.

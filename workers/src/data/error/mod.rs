@@ -80,7 +80,7 @@ impl DataError {
         let hint = match self {
             Self::File(error) => Some(error.hint()),
             Self::Format(error) => error.hint(),
-            Self::Table(error) => Some(error.hint()),
+            Self::Table(error) => return Some(error.hint().into_owned()),
             Self::Value(error) => Some(error.hint()),
             Self::Fit(error) => Some(error.hint()),
             Self::Setting(error) => Some(error.hint()),

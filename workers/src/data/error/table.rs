@@ -1,6 +1,9 @@
 //! Tables with lines, fields or columns that cannot be read.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
+
+use syncline_scheduler::spec::Separator;
 
 use super::super::csv;
 use super::DataError;
@@ -77,6 +80,8 @@ pub enum TableError {
         name: Option<String>,
         /// What stands there, cut off after 40 characters.
         text: String,
+        /// What separates the columns of the file.
+        separator: Separator,
     },
     /// A field with a number of which float64 makes an infinite one.
     #[error(
@@ -156,8 +161,8 @@ impl TableError {
         }
     }
 
-    pub(super) fn hint(&self) -> &'static str {
-        match self {
+    pub(super) fn hint(&self) -> Cow<'static, str> {
+        let hint = match self {
             Self::ColumnCount { .. } => {
                 "every line has as many columns as the first one: look there for a separator or a quote that is missing or too many; a text with \
                  a separator in it stands in double quotes"
@@ -170,10 +175,7 @@ impl TableError {
                 "run the command where the job's data is, as it was at submission; or `--by-place`, if the columns stand in the order of the job's data"
             }
             Self::NotANumber { line, text, .. } => csv::hint(*line, text),
-            Self::Comma { .. } => {
-                "write the file again with decimal points and without commas between thousands: in pandas read_csv(FILE, sep=\";\", \
-                 decimal=\",\").to_csv(NEW, index=False)"
-            }
+            Self::Comma { text, separator, .. } => return csv::comma_hint(text, *separator).into(),
             Self::BeyondFloat64 { .. } => {
                 "numbers lie between -1.8e308 and 1.8e308: correct it, or write its column in another unit"
             }
@@ -190,6 +192,7 @@ impl TableError {
                 "columns have the names of the header, which has to be the first line behind `skip_lines`, and each is of one input or of the label: \
                  correct `[data.inputs]`, `label_names`, or the header"
             }
-        }
+        };
+        hint.into()
     }
 }

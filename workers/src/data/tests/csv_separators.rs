@@ -47,23 +47,28 @@ fn semicolons_and_tabs_are_recognized_by_the_first_lines() {
 }
 
 #[test]
-fn a_number_with_a_decimal_comma_is_refused_and_never_another_number() {
+fn a_number_with_a_comma_is_refused_with_how_to_write_that_file_again_and_never_another_number() {
     #[rustfmt::skip]
     let cases = [
-        ("1,5;2,5;0\n3,5;4,5;1\n",         "line 1, column 1: `1,5`"),
-        ("a;b;c\n1;2,5;0\n",               "line 2, column 2 (`b`): `2,5`"),
-        ("1,5\t2\t0\n3\t4\t1\n",           "line 1, column 1: `1,5`"),
-        ("1;2;0\n3;1.234,5;0\n",           "line 2, column 2: `1.234,5`"),
-        ("1;2;0\n3;-1,5e3;0\n",            "line 2, column 2: `-1,5e3`"),
-        ("1;2;0\n3;1,234,567;0\n",         "line 2, column 2: `1,234,567`"),
-        ("1;2;0,5\n3;4;1,5\n",             "line 1, column 3: `0,5`"),
-        ("1,\"2,5\",0\n",                  "line 1, column 2: `2,5`"),
-        ("1,5;0\n2,5;1\n",                 "line 1, column 1: `1,5`"),
+        ("1,5;2,5;0\n3,5;4,5;1\n",   "line 1, column 1: `1,5`",       r#"sep=";", decimal=",""#),
+        ("a;b;c\n1;2,5;0\n",         "line 2, column 2 (`b`): `2,5`", r#"sep=";", decimal=",""#),
+        ("1,5\t2\t0\n3\t4\t1\n",    "line 1, column 1: `1,5`",       r#"sep="\t", decimal=",""#),
+        ("1;2;0\n3;1.234,5;0\n",     "line 2, column 2: `1.234,5`",   r#"sep=";", thousands=".", decimal=",""#),
+        ("1;2;0\n3;-1,5e3;0\n",      "line 2, column 2: `-1,5e3`",    r#"sep=";", decimal=",""#),
+        ("1;2;0\n3;1,234,567;0\n",   "line 2, column 2: `1,234,567`", r#"sep=";", thousands=",""#),
+        ("1;2;0\n3;-1,234.5;0\n",    "line 2, column 2: `-1,234.5`",  r#"sep=";", thousands=",""#),
+        ("1;2;0\n3;1,234;0\n",       "line 2, column 2: `1,234`",     r#"sep=";", decimal=",""#),
+        ("1;2;0,5\n3;4;1,5\n",       "line 1, column 3: `0,5`",       r#"sep=";", decimal=",""#),
+        ("1,\"2,5\",0\n",            "line 1, column 2: `2,5`",       r#"FILE, decimal=",""#),
+        ("1,\"1,234\",0\n",          "line 1, column 2: `1,234`",     r#"FILE, thousands=",""#),
+        ("1,\"32,023.82\",0\n",      "line 1, column 2: `32,023.82`", r#"FILE, thousands=",""#),
+        ("1,5;0\n2,5;1\n",           "line 1, column 1: `1,5`",       r#"sep=";", decimal=",""#),
     ];
-    for (text, place) in cases {
+    for (text, place, remedy) in cases {
         let error = opened(text.as_bytes(), |_| ()).unwrap_err();
         assert!(error.code() == "E589" && error.to_string().contains(place), "{text}: {error}");
-        assert!(error.hint().unwrap().contains("decimal"), "{text}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains(&format!("{remedy}).to_csv")), "{text}: {hint}");
     }
 }
 
