@@ -1,6 +1,7 @@
 //! What readers find: arrays of numbers as they lie in the files.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::array_parts::ArrayParts;
 use super::csv::TableNames;
@@ -46,12 +47,15 @@ pub(super) struct Origin {
     /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of
     /// its index.
     pub(super) columns: Vec<usize>,
+    /// Names of all columns of a table, as they stand in the file; empty where it has no header. `None` for
+    /// what is no table.
+    pub(super) column_names: Option<Arc<[String]>>,
 }
 
 impl Origin {
     /// A file of which everything is there, from this sample on.
     pub(super) fn of(path: &Path, first_row: usize) -> Self {
-        Self { path: path.to_owned(), first_row, skipped_rows: 0, columns: Vec::new() }
+        Self { path: path.to_owned(), first_row, skipped_rows: 0, columns: Vec::new(), column_names: None }
     }
 }
 
@@ -61,6 +65,8 @@ pub(super) struct Place {
     /// Both from 1.
     pub(super) row: usize,
     pub(super) column: usize,
+    /// That of its column of a table, empty without a header; `None` for what is no table.
+    pub(super) column_name: Option<String>,
 }
 
 /// Everything that a model wants of one source; as many arrays as the model has inputs.
@@ -120,9 +126,12 @@ impl Array {
         self
     }
 
-    /// The same of a table, whose numbers come from these columns; none for what is no table.
-    pub(super) fn into_columns_of(mut self, columns: &[usize]) -> Self {
-        self.origins.iter_mut().for_each(|origin| origin.columns = columns.to_vec());
+    /// The same of a table, whose numbers come from these columns, which have such names; none for what is no
+    /// table.
+    pub(super) fn into_columns_of(mut self, columns: &[usize], names: Option<&Arc<[String]>>) -> Self {
+        for origin in &mut self.origins {
+            (origin.columns, origin.column_names) = (columns.to_vec(), names.cloned());
+        }
         self
     }
 
@@ -173,10 +182,12 @@ impl Array {
         let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
         let behind = self.origins.partition_point(|origin| origin.first_row <= row);
         let origin = self.origins.get(behind.saturating_sub(1));
-        let column = origin.and_then(|origin| origin.columns.get(index)).copied().unwrap_or(index) + 1;
+        let column = origin.and_then(|origin| origin.columns.get(index)).copied().unwrap_or(index);
+        let names = origin.and_then(|origin| origin.column_names.as_deref());
+        let column_name = names.map(|names| names.get(column).cloned().unwrap_or_default());
         let (first_row, skipped) = origin.map_or((0, 0), |origin| (origin.first_row, origin.skipped_rows));
         let path = origin.map(|origin| origin.path.clone()).unwrap_or_default();
-        Place { path, row: row - first_row + skipped + 1, column }
+        Place { path, row: row - first_row + skipped + 1, column: column + 1, column_name }
     }
 
     /// The column of a table, from 1, of the number at `index`; `None` for what is no table.

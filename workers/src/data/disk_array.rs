@@ -28,6 +28,8 @@ pub(super) struct DiskArray {
     path: PathBuf,
     /// The column of a table, from 0, that each number of a sample comes from; empty for what is no table.
     columns: Vec<usize>,
+    /// The names of all columns of that table.
+    column_names: Option<Arc<[String]>>,
 }
 
 /// How a number is written.
@@ -97,6 +99,7 @@ impl DiskArray {
             rows,
             path: file.path().to_owned(),
             columns: Vec::new(),
+            column_names: None,
         })
     }
 
@@ -107,8 +110,8 @@ impl DiskArray {
 
     /// The same as numbers of this table. `columns`: the one of its file, from 0, that each number of a
     /// sample comes from.
-    pub(super) fn of_table(self, path: &Path, columns: Vec<usize>) -> Self {
-        Self { path: path.to_owned(), columns, ..self }
+    pub(super) fn of_table(self, path: &Path, columns: Vec<usize>, names: &Arc<[String]>) -> Self {
+        Self { path: path.to_owned(), columns, column_names: Some(names.clone()), ..self }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -173,7 +176,7 @@ impl DiskArray {
                 Idx { dims: sizes, number, data: &bytes }.array(self.path()).behind(first)
             }
         };
-        Ok(array.into_columns_of(&self.columns))
+        Ok(array.into_columns_of(&self.columns, self.column_names.as_ref()))
     }
 
     /// Asks the system to fetch these samples meanwhile.

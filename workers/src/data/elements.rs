@@ -116,6 +116,7 @@ impl Described<'_> {
                 path: self.path.to_owned(),
                 row,
                 column,
+                whose: if self.name.is_empty() { String::new() } else { format!(" of `{}`", self.name) },
                 number: numbers[at].to_string(),
             }
             .into());

@@ -8,6 +8,7 @@ use syncline_scheduler::spec::{AxisOrder, ChannelAxis, DataElement, DataSpec};
 
 use super::array::{Array, Numbers, Place};
 use super::block::{Block, BlockData, Normalization};
+use super::csv::shown;
 use super::error::{DataError, FitError, Remedy, SettingError, ValueError};
 use super::signature::{InputSignature, LabelSignature, Target};
 
@@ -81,15 +82,15 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
                     BlockData::Bytes(bytes, normalizations)
                 }
                 Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if is_to_be_standardized(spec) => {
-                    BlockData::F64(scaled(&mut array, spec.scale)?)
+                    BlockData::F64(scaled(&mut array, spec.scale, &wanted.name)?)
                 }
-                _ => BlockData::F32(normalized(&mut array, &normalizations)?),
+                _ => BlockData::F32(normalized(&mut array, &normalizations, &wanted.name)?),
             }
         }
-        DataElement::Bool => BlockData::U8(truths(&array)?),
+        DataElement::Bool => BlockData::U8(truths(&array, &wanted.name)?),
         element => {
             check_ids(&array, wanted)?;
-            integers(&mut array, element)?
+            integers(&mut array, element, &wanted.name)?
         }
     };
     Ok(Block { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
@@ -118,10 +119,10 @@ fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> 
     let (element, store) = match wanted.target {
         Target::Classes { count, ignored } => {
             check_classes(&array, count, ignored)?;
-            (DataElement::I64, integers(&mut array, DataElement::I64)?)
+            (DataElement::I64, integers(&mut array, DataElement::I64, &wanted.name)?)
         }
         Target::Values | Target::Probabilities => {
-            let values = normalized(&mut array, &[Normalization::NONE])?;
+            let values = normalized(&mut array, &[Normalization::NONE], &wanted.name)?;
             if wanted.target == Target::Probabilities {
                 check_probabilities(&array, &values)?;
             }
@@ -263,20 +264,24 @@ fn is_to_be_standardized(spec: &DataSpec) -> bool {
 }
 
 /// All numbers as scaled float64, every one finite.
-fn scaled(array: &mut Array, scale: f32) -> Result<Vec<f64>, DataError> {
+fn scaled(array: &mut Array, scale: f32, name: &str) -> Result<Vec<f64>, DataError> {
     let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f64();
     for (index, number) in numbers.iter_mut().enumerate() {
         let found = *number;
         *number *= f64::from(scale);
         if !number.is_finite() {
-            return Err(not_finite(array, index, found, scale != 1.0));
+            return Err(not_finite(array, name, index, found, scale != 1.0));
         }
     }
     Ok(numbers)
 }
 
 /// All numbers as scaled float32, every one finite.
-fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec<f32>, DataError> {
+fn normalized(
+    array: &mut Array,
+    normalizations: &[Normalization],
+    name: &str,
+) -> Result<Vec<f32>, DataError> {
     if normalizations.len() > 1 && !array.is_side_by_side() {
         // A number may be of another channel in each sample that it is part of.
         let what = "several numbers in `mean` or `std` do not go with samples that overlap, or have gaps between them (`stride`)";
@@ -298,7 +303,7 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
         others => wide(others.into_f64(), at),
     };
     let is_scaled = normalizations.iter().any(|by| *by != Normalization::NONE);
-    numbers.map_err(|(index, number)| not_finite(array, index, number, is_scaled))
+    numbers.map_err(|(index, number)| not_finite(array, name, index, number, is_scaled))
 }
 
 /// All numbers, normalized before anything is rounded to float32; the first one that is not finite then, and
@@ -312,26 +317,40 @@ fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Resul
     all.into_iter().enumerate().map(normalized).collect()
 }
 
-fn not_finite(array: &Array, index: usize, number: f64, is_scaled: bool) -> DataError {
-    let Place { path, row, column } = array.place(index);
-    ValueError::NotFinite { path, row, column, number, is_scaled }.into()
+fn not_finite(array: &Array, name: &str, index: usize, number: f64, is_scaled: bool) -> DataError {
+    let place = array.place(index);
+    let whose = whose(&place, name);
+    let Place { path, row, column, .. } = place;
+    ValueError::NotFinite { path, row, column, whose, number, is_scaled }.into()
+}
+
+/// What a number of the input or label `name` is part of, in words behind its place: a column of a table, if
+/// it has a name, or an array.
+fn whose(place: &Place, name: &str) -> String {
+    match place.column_name.as_deref() {
+        None => format!(" of `{name}`"),
+        Some("") => String::new(),
+        Some(column) => format!(" (`{}`)", shown(column.as_bytes())),
+    }
 }
 
 /// All numbers, which have to be 0 or 1.
-fn truths(array: &Array) -> Result<Vec<u8>, DataError> {
+fn truths(array: &Array, name: &str) -> Result<Vec<u8>, DataError> {
     let truth = |index: usize| match array.numbers.whole(index) {
         Ok(number @ 0..=1) => Ok(number as u8),
         Ok(number) => Err((index, number.to_string())),
         Err(number) => Err((index, number.to_string())),
     };
     (0..array.numbers.len()).map(truth).collect::<Result<_, _>>().map_err(|(index, number)| {
-        let Place { path, row, column } = array.place(index);
-        ValueError::NotInteger { path, row, column, number }.into()
+        let place = array.place(index);
+        let whose = whose(&place, name);
+        let Place { path, row, column, .. } = place;
+        ValueError::NotTruth { path, row, column, whose, number }.into()
     })
 }
 
 /// All numbers as integers that fit `element`.
-fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataError> {
+fn integers(array: &mut Array, element: DataElement, name: &str) -> Result<BlockData, DataError> {
     let fits = |number: i64| element != DataElement::I32 || i32::try_from(number).is_ok();
     for index in 0..array.numbers.len() {
         let number = match array.numbers.whole(index) {
@@ -339,8 +358,10 @@ fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataEr
             Ok(number) => number.to_string(),
             Err(number) => number.to_string(),
         };
-        let Place { path, row, column } = array.place(index);
-        return Err(ValueError::NotInteger { path, row, column, number }.into());
+        let place = array.place(index);
+        let whose = whose(&place, name);
+        let Place { path, row, column, .. } = place;
+        return Err(ValueError::NotInteger { path, row, column, whose, number }.into());
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
         Numbers::U8(all) => BlockData::U8(all),
@@ -360,7 +381,7 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
         let Some(rows) = rows else { return Ok(()) };
         let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
         let Some(found) = array.numbers.whole(index).ok().filter(missing) else { return Ok(()) };
-        let (Place { path, row, column }, input) = (array.place(index), wanted.name.clone());
+        let (Place { path, row, column, .. }, input) = (array.place(index), wanted.name.clone());
         Err(ValueError::IdOutOfRange { path, row, column, found, input, rows }.into())
     };
     match wanted.rows[..] {

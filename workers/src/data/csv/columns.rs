@@ -2,6 +2,7 @@
 //! are.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use syncline_scheduler::spec::Separator;
 
@@ -74,7 +75,7 @@ pub(super) struct Columns {
     pub(super) feature_count: usize,
     pub(super) label_count: usize,
     /// Names of all of them, as they stand in the file; empty where it has no header.
-    pub(super) names: Vec<String>,
+    pub(super) names: Arc<[String]>,
     /// What finds them in other files, if the first record holds names.
     pub(super) header: Option<Header>,
 }
@@ -165,7 +166,7 @@ impl Columns {
     fn new(places: Vec<Place>, names: Vec<String>, header: Option<Header>) -> Self {
         let feature_count = places.iter().filter(|place| matches!(place, Place::Feature(_))).count();
         let label_count = places.iter().filter(|place| matches!(place, Place::Label(_))).count();
-        Self { places, feature_count, label_count, names, header }
+        Self { places, feature_count, label_count, names: names.into(), header }
     }
 
     /// The column of each number of the sample, and of the label.

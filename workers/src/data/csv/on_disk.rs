@@ -73,8 +73,9 @@ pub(super) fn read(
     let of_input = |numbers: &Range<usize>| {
         table.parts(&about.rows, |path, columns, before, rows| {
             let array = array(&samples, about.samples_are_short, before, &[rows, width])?;
+            let names = &columns.names;
             let columns = columns.by_number().0[numbers.clone()].to_vec();
-            Ok(array.part(numbers.clone()).of_table(path, columns).into())
+            Ok(array.part(numbers.clone()).of_table(path, columns, names).into())
         })
     };
     let inputs = table.inputs.iter().map(of_input).collect::<Result<_, _>>()?;
@@ -84,7 +85,7 @@ pub(super) fn read(
             return Ok(Array::new(path, Numbers::F64(Vec::new()), vec![0], rows).into());
         }
         let array = array(&labels, about.labels_are_short, before, &[rows, label_width])?;
-        let array = array.of_table(path, columns.by_number().1);
+        let array = array.of_table(path, columns.by_number().1, &columns.names);
         match labels.bytes() > labels.most_in_memory {
             true => Ok(array.into()),
             false => array.read(&(0..rows as u32).collect::<Vec<_>>()).map(ArrayPart::from),

@@ -217,8 +217,9 @@ impl Table<'_> {
         let array = |(part, numbers): (Range<usize>, Numbers), columns: fn(&Columns) -> Vec<usize>| {
             let first_rows = rows.iter().scan(0, |next, rows| Some(std::mem::replace(next, *next + rows)));
             let origins = self.files.iter().zip(first_rows).map(|((file, beginning), first_row)| {
+                let column_names = Some(beginning.columns.names.clone());
                 let columns = columns(&beginning.columns)[part.clone()].to_vec();
-                Origin { columns, ..Origin::of(file.path, first_row) }
+                Origin { columns, column_names, ..Origin::of(file.path, first_row) }
             });
             let array = Array::new(first, numbers, vec![part.len()], all_rows);
             ArrayParts::of(array.with_origins(origins.collect()))

@@ -10,7 +10,7 @@ use super::super::csv;
 pub enum ValueError {
     /// A number that is none, or too large for float32; rows and columns count from 1.
     #[error(
-        "[E336] {} row {row}, column {column}: {} is not a finite number of float32{}",
+        "[E336] {} row {row}, column {column}{whose}: {} is not a finite number of float32{}",
         path.display(),
         shortest(*number),
         if *is_scaled { " after scaling" } else { "" }
@@ -22,13 +22,16 @@ pub enum ValueError {
         row: usize,
         /// Number within the sample, in a CSV file its column; from 1.
         column: usize,
+        /// What that is part of, in words: ` (`NAME`)`, the name of a column, or ` of `NAME``, an array; may be
+        /// empty.
+        whose: String,
         /// As the data has it.
         number: f64,
         /// Whether `scale`, `mean` or `std` apply to it.
         is_scaled: bool,
     },
     /// Something else than an integer where the model wants one; rows and columns count from 1.
-    #[error("[E484] {} row {row}, column {column}: {number} is not an integer, or out of the range that the model's input takes", path.display())]
+    #[error("[E484] {} row {row}, column {column}{whose}: {number} is not an integer, or out of the range that the model's input takes", path.display())]
     NotInteger {
         /// File as the job names it.
         path: PathBuf,
@@ -36,7 +39,25 @@ pub enum ValueError {
         row: usize,
         /// Number within the sample, in a CSV file its column; from 1.
         column: usize,
+        /// What that is part of, in words: ` (`NAME`)`, the name of a column, or ` of `NAME``, an array; may be
+        /// empty.
+        whose: String,
         /// What stands there: a fraction, or too large for int32 or for a float that is exact.
+        number: String,
+    },
+    /// Something else than 0 or 1 where the model wants a truth value; rows and columns count from 1.
+    #[error("[E484] {} row {row}, column {column}{whose}: {number} is neither 0 nor 1, which the model's bool input takes", path.display())]
+    NotTruth {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// Number within the sample, in a CSV file its column; from 1.
+        column: usize,
+        /// What that is part of, in words: ` (`NAME`)`, the name of a column, or ` of `NAME``, an array; may be
+        /// empty.
+        whose: String,
+        /// What stands there.
         number: String,
     },
     /// An id for which the model's table has no row; rows and columns count from 1.
@@ -110,7 +131,7 @@ impl ValueError {
     pub(super) fn code(&self) -> &'static str {
         match self {
             Self::NotFinite { .. } => "E336",
-            Self::NotInteger { .. } => "E484",
+            Self::NotInteger { .. } | Self::NotTruth { .. } => "E484",
             Self::IdOutOfRange { .. } => "E488",
             Self::VocabularyTooLarge { .. } => "E483",
             Self::LabelOutOfRange { .. } => "E337",
@@ -129,6 +150,9 @@ impl ValueError {
             Self::NotInteger { .. } => {
                 "round it, or export the model with a float input; integers are read from tables and other floats up to 16777215: larger ones come from \
                  arrays of integers, `npz` or `safetensors`"
+            }
+            Self::NotTruth { .. } => {
+                "write 1 for true and 0 for false, or an array of bool: in numpy `array != 0`"
             }
             Self::IdOutOfRange { found: ..0, .. } => {
                 "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row"

@@ -240,10 +240,15 @@ fn a_number_that_float32_cannot_hold_is_told_as_it_stands_there_with_scaling_onl
 }
 
 #[test]
-fn numbers_that_are_refused_later_keep_their_column_of_the_file() {
+fn numbers_that_are_refused_later_keep_their_column_of_the_file_and_its_name() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "first.csv", b"y,a,b\n0,1,2\n1,2,inf\n");
-    refused(&named_csv_spec(&path, &["y"]), &wants(CLASSES), "E336", "row 2, column 3: inf is not a finite");
+    refused(
+        &named_csv_spec(&path, &["y"]),
+        &wants(CLASSES),
+        "E336",
+        "row 2, column 3 (`b`): inf is not a finite",
+    );
     let last = csv_spec(&write(&folder, "last.csv", b"1,2,inf\n"), 1, 0);
     refused(&last, &wants(Target::Values), "E336", "row 1, column 3: inf is not a finite");
 }

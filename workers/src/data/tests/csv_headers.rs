@@ -103,7 +103,7 @@ fn columns_without_names_are_in_the_order_of_the_training_file_wherever_its_labe
 #[test]
 fn an_error_names_the_column_of_the_file_that_it_is_in() {
     let error = open([TRAINING, "price,age,rooms\n1,inf,2\n"], [&[], &[]]).unwrap_err();
-    assert!(error.to_string().contains("test.csv row 1, column 2: inf is not a finite"), "{error}");
+    assert!(error.to_string().contains("test.csv row 1, column 2 (`age`): inf is not a finite"), "{error}");
 }
 
 /// Opens another file as samples of a job with this training file, whose label has these names.

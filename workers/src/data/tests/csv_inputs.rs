@@ -194,7 +194,7 @@ fn columns_that_do_not_go_with_the_model_or_with_the_file_are_refused_with_what_
         ("other separators",  spec_of(&semicolons).with(separated),            "E480", "it looks as if semicolons separate its columns"),
         ("too few columns",   with(&|d| d.input("numbers", ["age"])),          "E362", "input numbers takes samples of shape [2], the data has [1]"),
         ("no integer",        with(&|d| d.input("categories", ["income", "city"]).input("numbers", ["age", "job"])),
-                                                                               "E484", "row 1, column 6: 2500.5 is not an integer"),
+                                                                               "E484", "row 1, column 6 (`income`): 2500.5 is not an integer"),
         ("a text",            with(&|d| d.input("categories", ["id", "city"])), "E335", "line 2, column 1 (`id`): `p1` is not a number"),
         ("nothing named",     named_csv_spec(&path, &["bought"]),              "E363", "2 data inputs (numbers, categories)"),
     ];

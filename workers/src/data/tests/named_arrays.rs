@@ -50,7 +50,7 @@ fn named_arrays_feed_several_inputs() {
         "no array `nothing`, it has ids, label, mask, more, x",
     );
     refused(&spec, &one("more", DataElement::F32), "E481", "array `more` holds F8_E4M3");
-    refused(&spec, &one("x", DataElement::I64), "E484", "row 1, column 1: 0.5 is not an integer");
+    refused(&spec, &one("x", DataElement::I64), "E484", "row 1, column 1 of `x`: 0.5 is not an integer");
     let unknown = ModelSignature { label: Some(label(CLASSES, &[Some(2)])), ..wanted.clone() };
     refused(&spec, &unknown, "E337", "row 1: label -100");
     refused(&DataSpec { sample_shape: vec![2], ..spec.clone() }, &wanted, "E480", "`sample_shape`");
@@ -98,7 +98,7 @@ fn named_arrays_that_make_no_samples_are_refused() {
         ("no axis",       &[],     &big[..8], "array `x` of shape [] has no samples"),
         ("no sample",     &[0, 3], &[],       "has no samples"),
         ("empty samples", &[9, 0], &[],       "has no samples"),
-        ("too large",     &[1, 2], &big,      "row 1, column 1: 9223372036854775807 is not an integer"),
+        ("too large",     &[1, 2], &big,      "row 1, column 1 of `x`: 9223372036854775807 is not an integer"),
     ];
     for (name, shape, data, words) in cases {
         let folder = TempDir::new().unwrap();

@@ -66,9 +66,9 @@ fn what_numpy_has_saved_packed_or_not_is_found_by_its_names() {
     let truths = wants_only("mask", DataElement::Bool, &[Some(2)]);
     assert_eq!(samples(&open_npz(PLAIN, &truths).unwrap()), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     let numbers = wants_only("x", DataElement::Bool, &[Some(2)]);
-    refused(&npz_spec(&folder, PLAIN), &numbers, "E484", "row 1, column 2: 0.5 is not an integer, or out of");
+    refused(&npz_spec(&folder, PLAIN), &numbers, "E484", "row 1, column 2 of `x`: 0.5 is neither 0 nor 1");
     let classes = wants_only("label", DataElement::Bool, &[]);
-    refused(&npz_spec(&folder, PLAIN), &classes, "E484", "row 1, column 1: 2 is not an integer, or out of");
+    refused(&npz_spec(&folder, PLAIN), &classes, "E484", "row 1, column 1 of `label`: 2 is neither 0 nor 1");
     let absent = wants_only("images", DataElement::F32, &[None]);
     refused(&npz_spec(&folder, PACKED), &absent, "E482", "no array `images`, it has label, mask, x");
 }
@@ -130,7 +130,7 @@ fn every_type_of_number_is_read_exactly_from_either_format() {
         &spec,
         &wants_only("x", DataElement::F32, &[None]),
         "E484",
-        "row 2, column 2: 18446744073709551615",
+        "row 2, column 2 of `x`: 18446744073709551615",
     );
 }
 

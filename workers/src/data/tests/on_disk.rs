@@ -160,7 +160,7 @@ fn what_is_wrong_is_found_at_the_start_and_named_by_its_row() {
         assert!(error.contains(words), "`{words}` is not in: {error}");
     };
     refused("[E336]");
-    refused("row 1099999, column 2");
+    refused("row 1099999, column 2 of `x`: NaN");
     numbers[rows * 2 - 3] = 0.0;
     write(&folder, "x.npy", &npy("'<f4'", &format!("({rows}, 2)"), &le_f32(&numbers)));
     assert!(opened(&spec, &wants(CLASSES), 0).is_ok());

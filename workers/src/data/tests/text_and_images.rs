@@ -195,7 +195,7 @@ fn images_whose_channels_come_last_are_transposed_and_never_read_in_another_orde
     let bytes: Vec<u8> = [1.0, 2.0, 3.0, f32::NAN, 5.0, 6.0, 7.0, 8.0].map(f32::to_be_bytes).concat();
     let images = write(&folder, "nan", &idx(0x0d, &[1, 2, 2, 2], &bytes));
     let spec = nhwc(idx_spec(&images, &write(&folder, "nan-labels", &idx(8, &[1], &[0]))));
-    refused(&spec, &wanted, "E336", "row 1, column 4: NaN is not a finite");
+    refused(&spec, &wanted, "E336", "row 1, column 4 of `x`: NaN is not a finite");
 }
 
 #[test]
