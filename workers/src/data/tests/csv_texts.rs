@@ -20,7 +20,7 @@ fn texts_are_classes_in_ascending_order_wherever_the_label_stands() {
     assert_eq!(labels(&data), [2.0, 0.0, 0.0, 1.0]);
     assert_eq!(samples(&data), [5.0, 3.0, 4.0, 2.0, 6.0, 1.0, 7.0, 2.0]);
     let folder = TempDir::new().unwrap();
-    let first = write(&folder, "first.csv", "is,a,b\nyes,1,2\n no ,3,4\n\"yes\",5,6\n".as_bytes());
+    let first = write(&folder, "first.csv", "is,a,b\nyes,1,2\n no ,3,4\n\" yes\",5,6\n".as_bytes());
     let data = Dataset::open(&named_csv_spec(&first, &["is"]), &wants(CLASSES)).unwrap();
     assert_eq!((named(&data), labels(&data)), (vec!["no", "yes"], vec![1.0, 0.0, 1.0]));
     let headless = open_csv("1,2,True\n3,4,False\n", CLASSES).unwrap();
