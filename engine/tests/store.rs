@@ -824,6 +824,50 @@ async fn a_server_is_found_again_behind_what_answered_on_its_port_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_answers_ok_to_everything_gives_no_lead_and_damages_no_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = server(dir.path());
+    let (port, store) = (first.port(), RedisStore::connect(&first.url()).await.unwrap());
+    tokio::task::block_in_place(|| drop(first));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let foreign = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut asked = [0; 1024];
+                // A transaction takes an answer for each of its commands.
+                while stream.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
+                    if stream.write_all("+OK\r\n".repeat(30).as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let (job, epoch, lease, at) = ("digits".parse().unwrap(), EngineEpoch(7), Duration::from_secs(60), "h:1");
+    let ask = async || {
+        [
+            ("take the lead", store.take_lead("a", lease, epoch, at, Default::default()).await.err()),
+            ("renew it", store.renew_lead("a", lease, epoch, at, 0).await.err()),
+            ("list", store.jobs().await.err()),
+            ("claim", store.claim(&job, epoch).await.err()),
+            ("measure", store.record_bytes(&job).await.err()),
+            ("read", store.read_of_size(&job, 0).await.err()),
+            ("commit", store.commit(&job, epoch, 2, CommitMode::Next, &commit("a")).await.err()),
+            ("number", store.next_incarnation().await.err()),
+        ]
+    };
+    // The first call may find the connection closed.
+    ask().await;
+    for (what, refused) in ask().await {
+        let error = refused.unwrap_or_else(|| panic!("{what}: it was believed"));
+        assert!(error.is_passing() && !error.is_of_keys(), "{what}: {error:?}");
+        assert!(error.to_string().contains("what answers there is no Redis server"), "{what}: {error}");
+    }
+    foreign.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_wants_another_password_or_any_is_told_at_once_and_without_the_password() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

@@ -62,7 +62,7 @@ impl RedisStore {
             ("crashing", times) => {
                 Ok(Claimed::Crashing { times: times.parse().unwrap_or_default(), panic: text(2) })
             }
-            _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),
+            _ => Err(StoreError::foreign("claim", &self.address())),
         }
     }
 }

@@ -192,6 +192,11 @@ impl StoreError {
         )
     }
 
+    /// What answers at `address` is none of ours: for now, as another program may have the port for a while.
+    pub(super) fn foreign(op: &'static str, address: &RedisAddress) -> Self {
+        Self::Unavailable { op, cause: format!("{address}: what answers there is no Redis server") }
+    }
+
     /// What an error of the server at `address` means.
     pub(super) fn of(op: &'static str, address: &RedisAddress, error: &RedisError) -> Self {
         let cause = format!("{address}: {error}");
@@ -204,9 +209,7 @@ impl StoreError {
             || PASSING.into_iter().any(told);
         match error.kind() {
             _ if told("OOM") => Self::Full { op, cause },
-            _ if is_foreign(error) => {
-                Self::Unavailable { op, cause: format!("{address}: what answers there is no Redis server") }
-            }
+            _ if is_foreign(error) => Self::foreign(op, address),
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
@@ -220,10 +223,20 @@ pub(super) fn is_locked_out(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Whether what answered does not speak the protocol of Redis: another program may have its port for a while,
-/// or its address.
+/// Whether what answered does not speak the protocol of Redis, or not as a Redis would: another program may
+/// have its port for a while, or its address.
 fn is_foreign(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Parse && error.to_string().contains("Parse error at ")
+    let told = error.to_string();
+    // Whatever a key holds, a status or a number is no answer where a text, a list or a hash was asked for.
+    let is_of_another_kind = told.split_once("(value was ").is_some_and(|(_, value)| {
+        ["ok)", "simple-string(", "int("].into_iter().any(|kind| value.starts_with(kind))
+    });
+    match error.kind() {
+        // A transaction is answered by a list.
+        ErrorKind::UnexpectedReturnType => true,
+        ErrorKind::Parse => is_of_another_kind || told.contains("Parse error at "),
+        _ => false,
+    }
 }
 
 /// Whether no connection could be begun, for a reason that a lost connection which connects anew by itself
@@ -252,6 +265,22 @@ mod tests {
         let no_text = String::from_utf8(vec![255]).unwrap_err();
         let error = RedisError::from(redis::ParsingError::from(no_text));
         assert!(matches!(of("read", &error), StoreError::NotText { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_status_or_a_number_in_the_place_of_records_passes_and_is_no_damage_of_a_job() {
+        let read = |told: &str| {
+            let reply = redis::parse_redis_value(told.as_bytes()).unwrap();
+            let error = redis::from_redis_value::<Vec<Vec<(String, u64)>>>(reply).unwrap_err();
+            of("read job", &error.into())
+        };
+        for told in ["+OK\r\n", "+hello\r\n", ":1\r\n", "*1\r\n+OK\r\n"] {
+            let error = read(told);
+            assert!(error.is_passing() && !error.is_of_keys(), "{error:?}");
+            assert!(error.to_string().contains("what answers there is no Redis server"), "{error}");
+        }
+        let error = read("*1\r\n*2\r\n$1\r\na\r\n$14\r\n(value was ok)\r\n");
+        assert!(matches!(error, StoreError::NotText { .. }), "that is stored: {error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use redis::Value;
 use syncline_scheduler::ids::EngineEpoch;
 
 use super::{error::StoreError, keys, redis_store::RedisStore};
@@ -118,13 +119,22 @@ impl RedisStore {
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
         call.arg(held).arg(at.address).arg(above.0).arg(clock_ms);
         call.arg(seen.epoch).arg(seen.until_ms).arg(own.word()).arg(at.cluster);
-        let epoch: String = self
+        let answer: Value = self
             .bounded("lead", || {
                 let (call, mut connection) = (&call, self.connection());
                 async move { call.invoke_async(&mut connection).await }
             })
             .await?;
-        let epoch: u64 = epoch.parse().unwrap_or(0);
+        // A lead that the script has not given is none, and a renewal that it has not refused is no loss.
+        let epoch = epoch_in(&answer).ok_or_else(|| StoreError::foreign("lead", &self.address()))?;
         Ok((epoch > 0).then_some(EngineEpoch(epoch)))
+    }
+}
+
+/// The epoch, where the script has answered: by a text.
+fn epoch_in(answer: &Value) -> Option<u64> {
+    match answer {
+        Value::BulkString(text) => str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
     }
 }

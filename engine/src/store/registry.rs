@@ -37,8 +37,7 @@ impl RedisStore {
                 async move { call.invoke_async(&mut connection).await }
             })
             .await?;
-        let last =
-            last.parse().map_err(|_| StoreError::Refused { op, cause: format!("it answered `{last}`") })?;
+        let last = last.parse().map_err(|_| StoreError::foreign(op, &self.address()))?;
         self.highest_incarnation.fetch_max(last, Ordering::Relaxed);
         Ok(Incarnation(last))
     }
