@@ -139,6 +139,28 @@ fn what_a_node_evaluates_at_the_end_may_be_the_best() {
     }
 }
 
+#[test]
+fn what_a_node_evaluates_again_is_no_second_point_of_the_curve() {
+    let stops = evaluates().early_stopping(EarlyStopping::patience(1));
+    let cases: [(&str, EvaluateSpec, &[f64], &[&str]); 4] = [
+        ("the best is handed on", evaluates().keep_best(), &[3.0, 1.0, 2.0], &["12", "24", "36"]),
+        ("the last is the best", evaluates().keep_best(), &[3.0, 2.0, 1.0], &["12", "24", "36"]),
+        ("the last one ended it", stops, &[1.0, 2.0], &["12", "24"]),
+        ("the node evaluates the end", evaluates(), &[3.0, 2.0, 1.0], &["12", "24", "36"]),
+    ];
+    for (name, evaluate, figures, after) in cases {
+        let mut world = World::of(with_node(spec("bsp", 3, evaluate), "test", NodeKind::Evaluate), 2);
+        Findings::new(figures).run(&mut world);
+        assert_eq!(world.plane.shell.evaluated_after, after, "{name}");
+    }
+    let spec = change(spec("bsp", 2, evaluates().keep_best()), validates);
+    let mut world = World::of(with_node(spec, "test", NodeKind::Evaluate), 2);
+    Findings::new(&[1.0, 2.0]).run(&mut world);
+    let per_epoch = world.job("job").counters().samples_done / 2;
+    let after = [per_epoch, 2 * per_epoch, per_epoch].map(|samples| samples.to_string());
+    assert_eq!(world.plane.shell.evaluated_after, after, "other samples than those that decided");
+}
+
 fn summary(world: &mut World) -> impl Fn(&str) -> String {
     let now_us = world.now_us;
     let fields = world.plane.core.full_commit(&id("job"), now_us).unwrap().summary;

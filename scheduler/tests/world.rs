@@ -31,6 +31,8 @@ pub struct Recorder {
     pub effects: Vec<Effect>,
     /// What the events of all jobs are about.
     pub events: Vec<String>,
+    /// After how many samples the evaluations were that the series of all jobs have points of.
+    pub evaluated_after: Vec<String>,
     /// Slow workers that events told of, with their speeds.
     pub slow: Vec<(Incarnation, RelativeSpeed)>,
     /// Who has to register again.
@@ -50,6 +52,9 @@ impl Shell for Recorder {
         let mut effects = core.handle(now_us, input).unwrap();
         for (job, commit) in core.take_commits(now_us) {
             self.events.extend(commit.events.iter().map(|event| event.what.kind().to_string()));
+            let points = commit.evaluations.points.into_iter().flatten();
+            self.evaluated_after
+                .extend(points.filter(|(name, _)| *name == "samples").map(|(_, samples)| samples));
             self.slow.extend(commit.events.iter().filter_map(|event| match &event.what {
                 Happening::WorkerSlow { worker, speed } => Some((worker.id, *speed)),
                 _ => None,

@@ -37,17 +37,16 @@ impl Job {
         let evaluation = sums.mean();
         let evaluations = &self.state.evaluations;
         let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
-        // The last one is the one that people look for.
-        let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
         let is_last = evaluations.handed_on != HandedOn::Undecided;
         let samples = if is_last { self.handed_on_samples() } else { samples };
-        if is_shown {
-            self.add_to_series(set, &evaluation, samples, now_us);
-        }
         self.evaluated(set, evaluation.clone(), samples, now_us);
         self.end_evaluation();
         if !is_last {
             self.judge(&evaluation, samples, now_us);
+        }
+        // The last one is the one that people look for, also where it was it that ended the training.
+        if self.state.evaluations.series.keeps(number) || self.state.cursor.is_exhausted() {
+            self.add_to_series(set, &evaluation, samples, now_us);
         }
     }
 
@@ -78,7 +77,9 @@ impl Job {
     /// The node of the job that evaluates is done.
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
         let (evaluation, samples) = (sums.mean(), self.handed_on_samples());
-        self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
+        if !self.has_tested_what_it_hands_on() {
+            self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
+        }
         // Where the training leaves its end to the node, that may be the best.
         let is_new = self.state.evaluations.watch.after(samples).is_none();
         if let Some(spec) = self.train().evaluate.filter(|_| is_new && !self.evaluates_its_end()) {
@@ -86,6 +87,17 @@ impl Job {
             self.state.evaluations.watch.see(&spec, seen);
         }
         self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
+    }
+
+    /// Whether the training has evaluated the parameters that it hands on with the test samples, as it went:
+    /// there is a point of them in the series, or they are the best, which is put among the points.
+    fn has_tested_what_it_hands_on(&self) -> bool {
+        let evaluations = &self.state.evaluations;
+        let is_known = match evaluations.handed_on {
+            HandedOn::Best(_) => true,
+            HandedOn::Undecided | HandedOn::Last => evaluations.watch.after(self.counted()).is_some(),
+        };
+        is_known && self.monitored_set() == EvaluationSet::Test
     }
 
     /// Adds a point to the series: what the model was worth after `samples`.
