@@ -3,11 +3,13 @@
 
 use std::{ffi::OsStr, fs};
 
+use syncline::TaskGraph;
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 use syncline_workers::submit::PreparedJob;
 
 use crate::{
     cluster::{Cluster, eventually, number, number_if_any},
+    graphs::{Expected, HOLD, function_worker},
     jobs::{check_exact, check_next_job_runs, counting, submit},
     store::{go_back, lag_from_now},
 };
@@ -83,6 +85,34 @@ async fn two_jobs_of_one_name_each_go_on_where_they_were_once_their_redis_is_bac
     cluster.client().cancel(&job).await.unwrap();
     cluster.until_over(&job).await;
     check_next_job_runs(&cluster, "next").await;
+}
+
+/// Of two workers one has functions, and the other one trains. From the Redis that knows nothing each gets the
+/// number that the other has in the right one.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_another_redis_has_numbered_in_another_order_are_not_taken_for_each_other() {
+    let mut cluster = Cluster::start(1, 0, WORKER).await;
+    let with_functions = function_worker(&cluster);
+    cluster.until_there(|there| there.len() == 1).await;
+    let _trains = cluster.spawn_worker(WORKER);
+    let training = submit(&cluster, unknown(ENDLESS)).await;
+    until_trained(&cluster, &training, 100).await;
+    let folder = cluster.dir.path().to_owned();
+    let mut graph = TaskGraph::new("held");
+    let held = graph.call(HOLD, (folder.display().to_string(), 0));
+    let job = cluster.client().submit_tasks(&graph).await.unwrap();
+    eventually("the call has begun", async || folder.join("began-0").exists()).await;
+    with_functions.signal("STOP");
+    go_back(&mut cluster).await;
+    cluster.until_there(|there| there.len() == 1).await;
+    with_functions.signal("CONT");
+    cluster.until_there(|there| there.len() == 2).await;
+    go_back(&mut cluster).await;
+    fs::write(folder.join("go"), "").unwrap();
+    assert_eq!(job.get(&held).await.unwrap(), 7);
+    Expected::submit(&cluster, "calls", None).await.check(&cluster).await;
+    let trained = number(&cluster.summary(&training).await, "samples_applied");
+    until_trained(&cluster, &training, trained + 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
