@@ -60,4 +60,5 @@ fn main() -> ExitCode {
         Ok(line) => cli::finish(line.command.run(), json),
         Err(error) => cli::refuse_usage(error, Line::command(), env::args_os().skip(1), json),
     }
+    .into()
 }

@@ -115,7 +115,8 @@ impl WorkerBuilder {
     }
 
     /// The whole program: reads its flags (`--help` lists them), works until it is told to end, and logs to
-    /// stderr. Exit codes are those of the command `syncline`.
+    /// stderr. Exit codes are those of the command `syncline`. With `--device` it ends the process itself
+    /// rather than return: a thread may still be in ONNX Runtime, which must not be taken down under it.
     pub fn main(self) -> ExitCode {
         entry::main(self)
     }

@@ -19,7 +19,9 @@ use crate::{
     blocking,
     client::FindError,
     error_chain, printable,
-    process::{StopSignal, log_as_service, open_as_many_files_as_allowed, outlive_file_size_limit},
+    process::{
+        StopSignal, end_at_once, log_as_service, open_as_many_files_as_allowed, outlive_file_size_limit,
+    },
     worker::{WorkerError, load_runtime, run},
 };
 
@@ -33,19 +35,33 @@ struct Failure {
     hint: String,
 }
 
+impl Failure {
+    /// Says what went wrong; returns the exit code.
+    fn tell(self) -> u8 {
+        let chain: Vec<String> = error_chain(&*self.error).map(ToString::to_string).collect();
+        say(&format!("error: {}\nhint: {}", chain.join("\n  caused by: "), self.hint));
+        self.exit
+    }
+}
+
 const USAGE: u8 = 2;
 const UNREACHABLE: u8 = 3;
 const INTERNAL: u8 = 5;
 
 pub(super) fn main(builder: WorkerBuilder) -> ExitCode {
-    let ended = match parse(env::args_os().skip(1)) {
+    let flags = parse(env::args_os().skip(1));
+    let computes = matches!(&flags, Ok(Flags { help: false, device: Some(_), .. }));
+    let ended = match flags {
         Ok(Flags { help: true, .. }) => print(&mut io::stdout().lock(), HELP),
         Ok(flags) => work(builder, flags),
         Err(wrong) => Err(usage(format!("[E500] {wrong}"), "--help lists the options")),
     };
-    let Err(Failure { exit, error, hint }) = ended else { return ExitCode::SUCCESS };
-    let chain: Vec<String> = error_chain(&*error).map(ToString::to_string).collect();
-    say(&format!("error: {}\nhint: {hint}", chain.join("\n  caused by: ")));
+    let exit = ended.map_or_else(Failure::tell, |()| 0);
+    if computes {
+        // Whatever it was told to end in, a thread may still be in ONNX Runtime.
+        let _ = io::stdout().flush();
+        end_at_once(exit.into());
+    }
     exit.into()
 }
 

@@ -30,5 +30,7 @@ mod table_inputs;
 mod tables;
 mod transports;
 mod up;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod worker_end;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_syncline");

@@ -11,7 +11,8 @@ use syncline_workers::worker::{
 };
 
 use crate::cli::{
-    ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, number, say,
+    ConnectionArgs, Exit, Failure, block_on_one_thread, end_at_once, finish, listen_for_stop, log_as_service,
+    number, say,
 };
 
 #[derive(Debug, clap::Args)]
@@ -97,7 +98,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     if args.threads.is_none() {
         say(&format!("computes on {threads} threads, the cores of this machine; --threads says on how many"));
     }
-    block_on_one_thread(async move {
+    let ended = block_on_one_thread(async move {
         let mut stop = listen_for_stop(args.exit_with_parent)?;
         let runtime = tokio::select! {
             loaded = blocking(move || load_runtime(args.device, &say)) => loaded?,
@@ -121,5 +122,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.memory_bytes = args.memory.map_or(options.memory_bytes, |memory| memory.0);
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)
-    })
+    });
+    // Whatever it was told to end in, a thread may still be in ONNX Runtime.
+    end_at_once(finish(ended, false) as i32)
 }

@@ -41,6 +41,12 @@ pub enum Exit {
     Internal = 5,
 }
 
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
 impl Exit {
     /// What a process of ours that ended with this code meant.
     pub(crate) fn of_child(code: Option<i32>) -> Self {
@@ -146,13 +152,13 @@ pub(crate) fn hold_end() -> MutexGuard<'static, ()> {
 }
 
 /// Prints what went wrong, if anything, to stderr, and gives the exit code.
-pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
+pub fn finish(result: Result<(), Failure>, json: bool) -> Exit {
     let _ending = hold_end();
-    let Err(failure) = result else { return ExitCode::SUCCESS };
+    let Err(failure) = result else { return Exit::Ok };
     if let Some(text) = failure.describe(json) {
         if json { say_json(&text) } else { say(&text) }
     }
-    ExitCode::from(failure.exit as u8)
+    failure.exit
 }
 
 /// How the command that `words` begin with is used: `Usage: syncline status [OPTIONS] [JOB]`.
@@ -185,7 +191,7 @@ pub fn refuse_usage(
     line: clap::Command,
     words: impl Iterator<Item = OsString>,
     json: bool,
-) -> ExitCode {
+) -> Exit {
     // clap's own lists what the environment has set as if it had to be typed, and leaves out the rest.
     if error.get(ContextKind::Usage).is_some() {
         error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(line, words)));
@@ -197,7 +203,7 @@ pub fn refuse_usage(
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // No command was given: the help lists them.
         say(text.trim_end());
-        return ExitCode::from(Exit::Usage as u8);
+        return Exit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.replace("\n\nFor more information, try '--help'.", "");
@@ -206,7 +212,7 @@ pub fn refuse_usage(
         true => say_json(&report(&text, USAGE_HINT)),
         false => say(&format!("error: {text}\nhint: {USAGE_HINT}")),
     }
-    ExitCode::from(Exit::Usage as u8)
+    Exit::Usage
 }
 
 #[cfg(test)]
