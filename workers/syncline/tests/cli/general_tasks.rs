@@ -234,6 +234,9 @@ fn a_task_that_nobody_can_run_says_so() {
     assert!(waiting.lines().count() == 2 && waiting.contains("it waits for task 0"), "{waiting}");
     let first = cluster.run(&["tasks", "stuck", "--limit", "1"]).ok();
     assert!(first.out.lines().count() == 2 && first.err.contains("--first 1 goes on"), "{first:#?}");
+    cluster.run(&["tasks", "stuck", "--limit", "10000"]).ok();
+    let too_many = cluster.run(&["tasks", "stuck", "--limit", "10001"]).refused(2, "E500");
+    assert!(too_many.err.contains("10001 is not in 1..=10000"), "{too_many:#?}");
     let status = cluster.run(&["status", "stuck"]).ok().out;
     assert!(status.contains("1 waiting, 1 ready") && status.contains("waits for"), "{status}");
     cluster.run(&["tasks", "stuck", "7"]).refused(1, "E344");

@@ -33,7 +33,7 @@ pub struct TasksArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     first: u32,
     /// Most tasks to list
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
     #[command(flatten)]
     source: SourceArgs,
