@@ -279,6 +279,8 @@ fn a_turn_that_takes_long_gives_redis_no_time_to_keep_what_it_writes_last() {
     let turn_us = 10_000_000;
     world.now_us += turn_us;
     world.plane.core.discount_turn(turn_us, world.now_us);
+    // That it stood still meanwhile is found in the next one, and counts once.
+    world.plane.core.discount_downtime(world.now_us - turn_us, world.now_us);
     world.now_us += 4_000_000;
     world.give(Input::Tick);
     assert_eq!(on_shards(&world), [0, 1]);

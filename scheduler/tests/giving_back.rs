@@ -118,6 +118,27 @@ fn done() -> Outcome {
 }
 
 #[test]
+fn what_came_back_from_a_worker_is_asked_back_for_it_once_it_has_waited_for_others() {
+    let mut world = World { core: Core::new(1), now_us: MS };
+    world.join(BUSY, "f");
+    world.join(OTHER, "f");
+    let submission = graph_submission(&id(), NONCE, vec![class(1)], vec![new_task(0); 5]);
+    let first = world.give(Input::SubmitGraph(submission));
+    assert_eq!(first, [(BUSY, 'r', vec![(0, 1)]), (OTHER, 'r', vec![(1, 1)])]);
+    assert_eq!(world.end(OTHER, &[(1, 1)], &Outcome::NotBegun), [(OTHER, 'r', vec![(2, 1)])]);
+    // Both wait there behind what it takes for short.
+    assert_eq!(world.end(BUSY, &[(0, 1)], &done()), [(BUSY, 'r', vec![(1, 2), (3, 1)])]);
+    assert_eq!(world.end(OTHER, &[(2, 1)], &done()), [(OTHER, 'r', vec![(4, 1)])]);
+    assert_eq!(world.end(OTHER, &[(4, 1)], &done()), []);
+    assert_eq!(
+        world.tick_after(500 * MS),
+        [(BUSY, 'g', vec![(3, 1)])],
+        "1 came back from the one that is idle"
+    );
+    assert_eq!(world.tick_after(30_000 * MS), [(BUSY, 'g', vec![(1, 2), (3, 1)])]);
+}
+
+#[test]
 fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_attempt() {
     let mut world = World::new();
     assert_eq!(world.tick_after(500 * MS), [], "nobody else could do it");

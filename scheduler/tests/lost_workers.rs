@@ -114,9 +114,13 @@ impl Cluster {
     }
 
     fn finish_task(&mut self, job: &str, task: u32) {
+        self.end_task(job, task, Outcome::Value(Value::default()));
+    }
+
+    fn end_task(&mut self, job: &str, task: u32, outcome: Outcome) {
         let view = self.views(job).remove(task as usize);
         let holder = Incarnation(view.worker.unwrap()[1..].parse().unwrap());
-        let ended = vec![task_end(task, view.attempts, Outcome::Value(Value::default()))];
+        let ended = vec![task_end(task, view.attempts, outcome)];
         self.core.handle(self.now_us, tasks_ended(holder, &id(job), 1, ended)).unwrap();
     }
 
@@ -234,6 +238,23 @@ fn several_that_are_to_be_alone_have_a_worker_each() {
     assert_eq!(cluster.holders("later"), [""], "the other worker is emptied for the second");
     cluster.finish_task("short", 1);
     assert_eq!(cluster.view("second").worker.as_ref(), Some(&workers[1]));
+}
+
+#[test]
+fn one_that_is_to_be_alone_has_no_worker_from_which_things_come_back_while_another_is_busy() {
+    let mut cluster = Cluster::after_two_losses([("first", 1), ("second", 1)]);
+    let [bad, good] = [cluster.come(), cluster.come()];
+    cluster.submit("calls", 2);
+    assert_eq!(cluster.holders("calls"), [bad, good.clone()]);
+    cluster.end_task("calls", 0, Outcome::NotBegun);
+    assert_eq!(cluster.holders("calls"), [good.clone(), good.clone()]);
+    cluster.pass(STEP_US);
+    assert_eq!(cluster.view("first").state, TaskState::Ready, "nobody else is idle");
+    (0..2).for_each(|task| cluster.finish_task("calls", task));
+    assert_eq!(cluster.view("first").worker.as_ref(), Some(&good));
+    assert_eq!(cluster.view("second").state, TaskState::Ready, "it waits for the good one as well");
+    cluster.finish("first");
+    assert_eq!(cluster.view("second").worker, Some(good));
 }
 
 #[test]

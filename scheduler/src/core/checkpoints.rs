@@ -112,10 +112,11 @@ impl Checkpoints {
     }
 
     /// While nothing was decided Redis may not have written, either: how long ago they were completed is
-    /// counted without that time.
-    pub(super) fn shift_completions(&mut self, shift: Shift) {
+    /// counted without that time. One that a turn has moved already, as it was in Redis only then, is not
+    /// moved beyond `now_us`.
+    pub(super) fn shift_completions(&mut self, shift: Shift, now_us: u64) {
         for checkpoint in &mut self.complete {
-            checkpoint.complete_us = shift.apply(checkpoint.complete_us);
+            checkpoint.complete_us = shift.apply(checkpoint.complete_us).min(now_us);
         }
     }
 

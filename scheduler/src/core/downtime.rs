@@ -65,7 +65,7 @@ impl Core {
 
 impl Job {
     fn shift_limits(&mut self, shift: Shift, now_us: u64) {
-        self.state.checkpoints.shift_completions(shift);
+        self.state.checkpoints.shift_completions(shift, now_us);
         for lost in self.state.lost_shards.values_mut() {
             lost.until_us = lost.until_us.map(|until_us| shift.apply(until_us));
         }

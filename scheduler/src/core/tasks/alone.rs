@@ -56,7 +56,7 @@ impl TaskAssigner {
                     self.alone_classes.remove(&ready);
                     break;
                 };
-                let able = self.able(&ready, matching);
+                let able = self.able(&ready, task, matching);
                 let has_nothing = |worker: &&Incarnation| self.loads[*worker].held == 0;
                 if let Some(worker) = able.iter().find(has_nothing) {
                     self.lease_alone(*worker, &ready, task, matching, effects);
@@ -69,15 +69,21 @@ impl TaskAssigner {
         self.emptied = emptied;
     }
 
-    /// The workers that may have a task of this class as their only one, now or once they have nothing: none
-    /// that has such a task already, nor one that could have what is ready of a job in front.
-    fn able(&self, ready: &ReadyClass, matching: &Matching<'_>) -> Vec<Incarnation> {
+    /// The workers that may have this task of a class as their only one, now or once they have nothing: none
+    /// that has such a task already, nor one that could have what is ready of a job in front, nor one from
+    /// which it came back while it waits for others. Those come first from which nothing came back.
+    fn able(&self, ready: &ReadyClass, task: u32, matching: &Matching<'_>) -> Vec<Incarnation> {
+        let Some(job) = matching.jobs.get(&ready.job) else { return Vec::new() };
+        let last = self.last_standing(matching, ready, task);
+        let standing = |worker: &Incarnation| job.standing(task, (*worker, &self.loads[worker]));
         let is_able = |worker: Incarnation| {
             let mut in_front = self.ready_classes.iter().take_while(|other| other.turn() < ready.turn());
             matching.could_have(worker, ready) && !in_front.any(|other| matching.could_have(worker, other))
         };
         let free = self.loads.iter().filter(|(_, load)| !load.alone).map(|(worker, _)| *worker);
-        free.filter(|worker| is_able(*worker)).collect()
+        let mut able: Vec<_> = free.filter(|worker| is_able(*worker) && standing(worker) <= last).collect();
+        able.sort_by_key(standing);
+        able
     }
 
     /// Whom to empty: the one that is being emptied, as long as its tasks end; else the one of which

@@ -76,7 +76,7 @@ impl TaskJob {
     }
 
     /// How a worker that has this load stands in the line for a task.
-    fn standing(&self, task: u32, (worker, load): (Incarnation, &WorkerLoad)) -> Standing {
+    pub(super) fn standing(&self, task: u32, (worker, load): (Incarnation, &WorkerLoad)) -> Standing {
         match self.avoided(task).contains(&worker) {
             true => Standing::Last,
             false if load.returned_in_a_row > 0 => Standing::Later,
@@ -85,7 +85,7 @@ impl TaskJob {
     }
 
     /// Whether a task need not wait for others any more.
-    fn has_waited_for_others(&self, task: u32, now_us: u64) -> bool {
+    pub(super) fn has_waited_for_others(&self, task: u32, now_us: u64) -> bool {
         let Some(faults) = self.faults.get(&task) else { return true };
         let crashes = self.class_of(task).class.rules.crashes;
         let is_last_attempt = faults.crashes > 0 && faults.crashes >= crashes;
@@ -161,7 +161,7 @@ impl TaskAssigner {
 
     /// The last in the line that may have a task: as the best of those that could have it if they had nothing
     /// else, or anybody.
-    fn last_standing(&self, matching: &Matching<'_>, ready: &ReadyClass, task: u32) -> Standing {
+    pub(super) fn last_standing(&self, matching: &Matching<'_>, ready: &ReadyClass, task: u32) -> Standing {
         let Some(job) = matching.jobs.get(&ready.job) else { return Standing::Last };
         if job.has_waited_for_others(task, matching.now_us) {
             return Standing::Last;

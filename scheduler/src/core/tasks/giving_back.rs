@@ -56,7 +56,7 @@ impl Core {
         };
         let idle: Vec<Incarnation> = self.workers.keys().copied().filter(has_free_slot).collect();
         for worker in keeping {
-            let waiting = self.waiting_at(worker, &idle);
+            let waiting = self.waiting_at(worker, &idle, turn.now_us);
             if !waiting.is_empty() {
                 self.fleet.asked_back(worker, turn.now_us);
                 turn.effects.push(Effect::Orders { worker, orders: waiting });
@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// What one of the idle workers could begin of what a worker has, if that is more than it can run.
-    fn waiting_at(&self, worker: Incarnation, idle: &[Incarnation]) -> Vec<Order> {
+    fn waiting_at(&self, worker: Incarnation, idle: &[Incarnation], now_us: u64) -> Vec<Order> {
         let mut slots = self.task_slots(worker);
         let (mut orders, mut waits) = (Vec::new(), false);
         for job in self.task_jobs.values().filter(|job| job.gives_out()) {
@@ -84,7 +84,9 @@ impl Core {
                 }
                 let takes = job.class(slot.class).class.rules.needs.slots;
                 let fits = match job.avoided(task) {
-                    [] => *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle)),
+                    avoided if avoided.is_empty() || job.has_waited_for_others(task, now_us) => {
+                        *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle))
+                    }
                     avoided => {
                         let mut others = idle.to_vec();
                         others.retain(|worker| !avoided.contains(worker));
