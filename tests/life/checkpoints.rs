@@ -252,8 +252,10 @@ async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_aga
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_that_is_asked_for_holds_what_is_trained_and_brings_it_back_when_it_is_paused() {
+    // Some seconds, so that samples are left at the second checkpoint.
+    let samples = 10 * EPOCH;
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
-    let job = submit(&cluster, counting("asked", "asp", EPOCH, |_| {})).await;
+    let job = submit(&cluster, counting("asked", "asp", samples, |_| {})).await;
     let trained = cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     let client = cluster.client();
     assert_eq!(client.keep_checkpoint(&job).await.unwrap(), 0);
@@ -267,7 +269,7 @@ async fn a_checkpoint_that_is_asked_for_holds_what_is_trained_and_brings_it_back
     assert_eq!(number(&back, "samples_rolled_back"), 0, "{number_of_last}: {back:?}");
     client.resume(&job).await.unwrap();
     let summary = cluster.until_over(&job).await;
-    check_exact(&summary, EPOCH);
+    check_exact(&summary, samples);
     check_next_job_runs(&cluster, "next").await;
 }
 
