@@ -77,27 +77,19 @@ impl Job {
     /// The node of the job that evaluates is done.
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
         let (evaluation, samples) = (sums.mean(), self.handed_on_samples());
-        if !self.has_tested_what_it_hands_on() {
+        // What the training has evaluated as it went has its point in the series, the best always.
+        let evaluations = &self.state.evaluations;
+        let is_new = evaluations.watch.after(samples).is_none();
+        let has_point = !is_new || matches!(evaluations.handed_on, HandedOn::Best(_));
+        if !has_point || self.monitored_set() != EvaluationSet::Test {
             self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
         }
         // Where the training leaves its end to the node, that may be the best.
-        let is_new = self.state.evaluations.watch.after(samples).is_none();
         if let Some(spec) = self.train().evaluate.filter(|_| is_new && !self.evaluates_its_end()) {
             let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
             self.state.evaluations.watch.see(&spec, seen);
         }
         self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
-    }
-
-    /// Whether the training has evaluated the parameters that it hands on with the test samples, as it went:
-    /// there is a point of them in the series, or they are the best, which is put among the points.
-    fn has_tested_what_it_hands_on(&self) -> bool {
-        let evaluations = &self.state.evaluations;
-        let is_known = match evaluations.handed_on {
-            HandedOn::Best(_) => true,
-            HandedOn::Undecided | HandedOn::Last => evaluations.watch.after(self.counted()).is_some(),
-        };
-        is_known && self.monitored_set() == EvaluationSet::Test
     }
 
     /// Adds a point to the series: what the model was worth after `samples`.

@@ -83,10 +83,9 @@ impl Core {
                     continue;
                 }
                 let takes = job.class(slot.class).class.rules.needs.slots;
-                let fits = match job.avoided(task) {
-                    avoided if avoided.is_empty() || job.has_waited_for_others(task, now_us) => {
-                        *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle))
-                    }
+                let avoided = if job.has_waited_for_others(task, now_us) { &[] } else { job.avoided(task) };
+                let fits = match avoided {
+                    [] => *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle)),
                     avoided => {
                         let mut others = idle.to_vec();
                         others.retain(|worker| !avoided.contains(worker));
