@@ -2,7 +2,8 @@
 //! one goes on, and nothing that anybody was told of is lost or made twice.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -42,6 +43,7 @@ pub(crate) async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Opti
             && number(&about, "standby_jobs") == 1
             && cluster.is_running_shard(primary)
             && cluster.is_running_shard(standby)
+            && blobs(cluster, primary).is_subset(&blobs(cluster, standby))
         {
             return Some((primary.clone(), standby.clone()));
         }
@@ -51,6 +53,14 @@ pub(crate) async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Opti
         assert!(Instant::now() < deadline, "waited for too long: {about:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Names of the blobs on the disk of the process that listens there. Those that came before the process that
+/// serves had another one are fetched by that, a second later at most.
+fn blobs(cluster: &Cluster, address: &str) -> BTreeSet<OsString> {
+    let names = fs::read_dir(cluster.shard_dir(address).join("blobs")).into_iter().flatten().flatten();
+    // Those that are on their way have an ending.
+    names.map(|entry| entry.file_name()).filter(|name| Path::new(name).extension().is_none()).collect()
 }
 
 /// Kills processes of shards, the engine and workers, and checks the counts of the end.
