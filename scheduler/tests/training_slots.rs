@@ -7,7 +7,10 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, NodeKind},
-    tasks::{Capacity, FunctionId, Needs, Resources, Rules, TaskClass, TaskQuery, TaskState},
+    tasks::{
+        Capacity, FunctionId, Needs, PreparedTraining, Resources, Rules, TaskClass, TaskQuery, TaskState,
+        Work,
+    },
 };
 
 const NOW_US: u64 = 1_000_000;
@@ -173,6 +176,23 @@ fn a_worker_that_joins_goes_to_the_training_that_waits_before_calls_get_its_slot
     assert_eq!((members(&core, "training"), leased(&core, "of-gpu")), (vec![1], 0));
     cancel(&mut core, "training");
     assert_eq!(leased(&core, "of-gpu"), 1);
+}
+
+/// A graph with a task that trains and a call that wants a GPU, which become ready together.
+#[test]
+fn of_a_training_and_a_call_of_one_graph_that_become_ready_together_the_training_gets_the_worker() {
+    let mut core = core(1, 1, 1);
+    let job = training_job(training("bsp".parse().unwrap(), 64, 8));
+    let trains =
+        TaskClass { work: Work::Train(PreparedTraining::new(&job).unwrap()), ..TaskClass::call(function()) };
+    let rules = Rules { needs: gpu(), ..Rules::default() };
+    let classes = vec![TaskClass { rules, ..TaskClass::call(function()) }, trains];
+    let tasks = vec![new_task(0), new_task(1)];
+    core.handle(NOW_US, Input::SubmitGraph(graph_submission(&id("graph"), 1, classes, tasks))).unwrap();
+    let views = core.task_views(&id("graph"), &TaskQuery::default(), NOW_US).unwrap();
+    let states: Vec<TaskState> = views.iter().map(|view| view.state).collect();
+    assert_eq!(states, [TaskState::Ready, TaskState::Training]);
+    assert_eq!(members(&core, "graph~1"), [1], "it has the worker");
 }
 
 #[test]

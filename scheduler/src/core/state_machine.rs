@@ -47,6 +47,9 @@ pub struct Core {
     /// Workers were loaded with what they had: one of them may be idle beside a job that waits, where the
     /// engine died between two commits.
     pub(super) has_loaded_workers: bool,
+    /// Calls may have become ready in this turn, or slots free: they are given out behind the trainings that
+    /// take workers in it.
+    pub(super) leases_tasks: bool,
     /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them
     /// then.
     pub(super) set_aside: BTreeSet<JobId>,
@@ -96,7 +99,7 @@ impl Core {
             _ => false,
         };
         place |= self.has_loaded_workers;
-        let mut places_tasks = place || matches!(input, Input::Tick);
+        let mut asks_back = place || matches!(input, Input::Tick);
         self.dispatch(input, turn)?;
         self.has_loaded_workers = false;
         let mut seen = 0;
@@ -107,15 +110,17 @@ impl Core {
             self.forget_dismissed(seen, turn);
             if frees_workers(&turn.effects[seen..]) {
                 self.find_idle_workers();
-                (place, places_tasks) = (true, true);
+                (place, asks_back) = (true, true);
             }
             if place {
                 self.assign_workers(turn);
             }
-            // Slots and GPUs that no training has now are for tasks: a training waits for neither, and both
+            // Slots and GPUs that no training has now are for calls: a training waits for neither, and both
             // would compute there at once.
-            if mem::take(&mut places_tasks) {
+            if mem::take(&mut self.leases_tasks) | asks_back {
                 self.lease_tasks(turn);
+            }
+            if mem::take(&mut asks_back) {
                 self.ask_back_waiting(turn);
             }
             seen = turn.effects.len();

@@ -49,7 +49,7 @@ impl Core {
             }
             _ => return Ok(()),
         }
-        self.lease_tasks(turn);
+        self.leases_tasks = true;
         Ok(())
     }
 

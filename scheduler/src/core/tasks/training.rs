@@ -131,7 +131,7 @@ impl Core {
             graph.training_ended(task, trained, turn.now_us);
         }
         self.note(id, turn);
-        self.lease_tasks(turn);
+        self.leases_tasks = true;
     }
 
     fn begin_trainings(&mut self, id: &JobId, turn: &mut Turn<'_>) -> bool {
