@@ -30,14 +30,17 @@ impl ShardControl {
         let control = self.clone();
         self.work.spawn(&key.run.clone(), async move {
             loop {
-                let answer = control.snapshot(&key, version).await;
-                let Err(fault @ ShardFault::UnknownJob { .. }) = &answer else {
-                    let outcome = snapshot_outcome(answer);
-                    return control.queue.tell(Input::SnapshotWritten { key, outcome });
-                };
-                // Not the snapshot failed: a part of the parameters is gone, or lies in a state directory on
-                // which its shard may come back.
-                control.report_failure(&key.run, fault);
+                match control.snapshot(&key, version).await {
+                    // Not the snapshot failed: a part of the parameters is gone, or lies in a state directory
+                    // on which its shard may come back.
+                    Err(fault @ ShardFault::UnknownJob { .. }) => control.report_failure(&key.run, &fault),
+                    // That one makes way.
+                    Err(fault) if fault.is_of_other_job() => {}
+                    answer => {
+                        let outcome = snapshot_outcome(answer);
+                        return control.queue.tell(Input::SnapshotWritten { key, outcome });
+                    }
+                }
                 sleep(PEER_PAUSE).await;
             }
         });
@@ -103,8 +106,8 @@ impl ShardControl {
     }
 
     /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again
-    /// until then. Where a shard has nothing of the job the core says how long it is worth asking: it
-    /// closes the run.
+    /// until then, and another job of the name makes way. Where a shard has nothing of the job the core says
+    /// how long it is worth asking: it closes the run.
     async fn save_last_weights(&self, run: &RunId) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
         let mut missing_since = None;
@@ -126,7 +129,9 @@ impl ShardControl {
                         missing_since.get_or_insert_with(Instant::now).elapsed().as_micros() as u64;
                     Input::WeightsMissing { run: run.clone(), fault: fault.as_task_fault(), missing_us }
                 }
-                Some(Ok(Err(fault @ ShardFault::Io { .. }))) => delayed(fault.to_string()),
+                Some(Ok(Err(fault))) if matches!(fault, ShardFault::Io { .. }) || fault.is_of_other_job() => {
+                    delayed(fault.to_string())
+                }
                 Some(Ok(answer)) => return snapshot_outcome(answer),
                 Some(Err(error)) => delayed(error.to_string()),
                 None => delayed("shard 0 is not there".to_owned()),
@@ -157,15 +162,26 @@ mod tests {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
-    /// A shard that is served from another state directory when it is asked first.
-    fn lacks_the_job_at_first() -> impl Fn(ShardRequest) -> ShardResponse + Clone {
+    /// A shard that refuses when it is asked first.
+    fn refuses_at_first(fault: ShardFault) -> impl Fn(ShardRequest) -> ShardResponse + Clone {
         let was_asked = Arc::new(AtomicBool::new(false));
         move |_| {
             ShardResponse::Snapshot(match was_asked.swap(true, Ordering::Relaxed) {
-                false => Err(ShardFault::UnknownJob { job: run().job }),
+                false => Err(fault.clone()),
                 true => Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }),
             })
         }
+    }
+
+    /// A shard that is served from another state directory when it is asked first.
+    fn lacks_the_job_at_first() -> impl Fn(ShardRequest) -> ShardResponse + Clone {
+        refuses_at_first(ShardFault::UnknownJob { job: run().job })
+    }
+
+    /// A shard on which another job of the name makes way.
+    fn has_another_job_at_first() -> impl Fn(ShardRequest) -> ShardResponse + Clone {
+        let (given, current) = (Generation::first(1), Generation::first(2));
+        refuses_at_first(ShardFault::WrongGeneration { job: run().job, given, current })
     }
 
     #[tokio::test]
@@ -200,6 +216,21 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+        let kept = inbox.input().await;
+        assert!(matches!(&kept, Input::WeightsKept { outcome: Ok(_), .. }), "{kept:?}");
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_and_last_weights_wait_while_another_job_of_the_name_makes_way() {
+        let (control, mut inbox) = control_with(0, has_another_job_at_first()).await;
+        let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
+        control.write_snapshot(key, 4);
+        let written = inbox.input().await;
+        assert!(matches!(&written, Input::SnapshotWritten { outcome: Ok(_), .. }), "{written:?}");
+        let (control, mut inbox) = control_with(0, has_another_job_at_first()).await;
+        control.close_shards(&run(), LastWeights::Keep);
+        let delayed = inbox.input().await;
+        assert!(matches!(&delayed, Input::WeightsDelayed { .. }), "{delayed:?}");
         let kept = inbox.input().await;
         assert!(matches!(&kept, Input::WeightsKept { outcome: Ok(_), .. }), "{kept:?}");
     }

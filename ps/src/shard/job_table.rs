@@ -170,11 +170,13 @@ impl JobTable {
             return match (&held.state, held.aside.get(&run.generation.nonce())) {
                 (EntryState::Open(shard), _) if shard.run() == run => Ok(shard.clone()),
                 (EntryState::Open(shard), _) => Err(other_generation(run, shard.run())),
-                (EntryState::Closed(_), _) => Err(ShardFault::Closed { job: job.clone() }),
+                (EntryState::Closed(closed), _) if closed.is_of_same_job(run) => {
+                    Err(ShardFault::Closed { job: job.clone() })
+                }
                 // Another one of the name was open until just now.
-                (EntryState::Empty, Some(aside)) if aside.run == *run => continue,
-                (EntryState::Empty, Some(aside)) => Err(other_generation(run, &aside.run)),
-                (EntryState::Empty, None) => Err(unknown()),
+                (_, Some(aside)) if aside.run == *run => continue,
+                (_, Some(aside)) => Err(other_generation(run, &aside.run)),
+                (_, None) => Err(unknown()),
             };
         }
     }
@@ -460,6 +462,18 @@ mod tests {
         );
         let oldest = run(name(0).as_str(), 1);
         assert_eq!(table.find(&oldest).err(), Some(ShardFault::UnknownJob { job: name(0) }));
+    }
+
+    /// The engine of the job that is meant makes another verdict of this than of one that was closed.
+    #[test]
+    fn a_job_whose_name_another_one_had_that_was_closed_is_unknown_and_not_closed() {
+        let (table, epoch) = (JobTable::default(), EngineEpoch(1));
+        let (right, other) = (run("digits", 1), run("digits", 2));
+        let load = || Ok(JobShard::of_values(other.generation, &[0.0; 3]));
+        table.open(epoch, &other, &[], load, || true).unwrap();
+        table.close(epoch, &other).unwrap();
+        assert_eq!(table.find(&other).err(), Some(ShardFault::Closed { job: right.job.clone() }));
+        assert_eq!(table.find(&right).err(), Some(ShardFault::UnknownJob { job: right.job.clone() }));
     }
 
     #[test]
