@@ -35,6 +35,8 @@ const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 const REDIS_HINT: &str = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
+/// An engine that takes the lease and cannot load the jobs for so long gives the lease up for a while.
+const LOADING_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause after this engine has given up its lease for another one that may do better, as where jobs of a
 /// later release were found: longer than a lease, so that such an engine gets it.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(5);
@@ -69,9 +71,12 @@ impl Leadership {
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
     pub(super) async fn run(self) {
         let (mut outage, mut loading) = (OutageLogger::default(), OutageLogger::default());
-        let mut watched = WatchedLease::default();
+        let (mut watched, mut unloaded) = (WatchedLease::default(), FailedLoads::default());
         loop {
+            let tried_at = Instant::now();
             let Some((epoch, until)) = self.acquire(&mut outage, &mut watched).await else {
+                // Another one leads, or Redis is away as a whole.
+                unloaded = FailedLoads::default();
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
@@ -88,6 +93,7 @@ impl Leadership {
             match self.lead(epoch, until).await {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {
+                    unloaded = FailedLoads::default();
                     loading.resolve("jobs were loaded");
                     watched.name.was_deposed(epoch);
                 }
@@ -103,10 +109,11 @@ impl Leadership {
                         watched.name.was_deposed(epoch);
                     }
                     let is_newer = matches!(error, StoreError::Newer { .. });
-                    if is_newer {
+                    let others_may_do_better = is_newer || unloaded.failed(tried_at, Instant::now());
+                    if others_may_do_better {
                         self.give_up(epoch).await;
                     }
-                    sleep(if is_newer { LEFT_TO_OTHERS } else { RETRY_PAUSE }).await;
+                    sleep(if others_may_do_better { LEFT_TO_OTHERS } else { RETRY_PAUSE }).await;
                 }
             }
         }
@@ -206,6 +213,25 @@ impl Leadership {
     }
 }
 
+/// Loads that failed one after the other although the lease was taken before each: large answers may be lost
+/// on the way, or this machine has no thread left.
+#[derive(Default)]
+struct FailedLoads {
+    since: Option<Instant>,
+}
+
+impl FailedLoads {
+    /// One that was begun then has failed now. Whether another engine may do better; counted anew after that.
+    fn failed(&mut self, begun: Instant, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(begun);
+        let is_long = now.duration_since(since) > LOADING_PATIENCE;
+        if is_long {
+            self.since = None;
+        }
+        is_long
+    }
+}
+
 /// Who leads instead of this engine.
 async fn current_leader(store: &RedisStore, own: &Lease, watched: &mut WatchedLease) -> InactiveReason {
     match store.hash("read the lead", keys::ENGINE).await {
@@ -242,5 +268,31 @@ fn leader_of(
     match address == own.address && !is_of_every_machine(&address) {
         true => InactiveReason::Changing,
         false => InactiveReason::Standby { instance, address },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_cannot_load_for_half_a_minute_gives_the_lease_up_and_then_tries_as_long_again() {
+        let (begun, mut loads) = (Instant::now(), FailedLoads::default());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        #[rustfmt::skip]
+        let cases = [
+            // begun s, failed s, given up
+            (0,   1, false),
+            (2,  30, false),
+            (31, 31, true),
+            (36, 37, false),
+            (38, 66, false),
+            // One load alone that takes so long.
+            (67, 90, true),
+            (95, 126, true),
+        ];
+        for (tried_s, failed_s, given_up) in cases {
+            assert_eq!(loads.failed(at(tried_s), at(failed_s)), given_up, "{tried_s} to {failed_s} s");
+        }
     }
 }
