@@ -42,7 +42,8 @@ use super::{
     models::Models,
     report::Finished,
     session::{
-        CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, TaskSender, away, may_pass,
+        CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, TaskSender, away, away_hint,
+        may_pass,
     },
     task_tracker::TaskTracker,
     training_slots::TrainingSlot,
@@ -148,19 +149,21 @@ async fn register(
     let mut outage = OutageLogger::default();
     loop {
         let hello = hello.clone();
-        let problem = match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await
-        {
-            Ok(Ok(registered)) => {
-                outage.resolve("the engine is there");
-                return Ok(registered);
-            }
-            Ok(Err(fault)) => away(&options.engine, &fault),
-            Err(error) if may_pass(&error, was_served) => away(&options.engine, &ErrorChain(&error)),
-            Err(source) => {
-                return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
-            }
-        };
-        outage.report(&problem, ENGINE_AWAY_HINT);
+        let (problem, hint) =
+            match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await {
+                Ok(Ok(registered)) => {
+                    outage.resolve("the engine is there");
+                    return Ok(registered);
+                }
+                Ok(Err(fault)) => (away(&options.engine, &fault), ENGINE_AWAY_HINT),
+                Err(error) if may_pass(&error, was_served) => {
+                    (away(&options.engine, &ErrorChain(&error)), away_hint(&error))
+                }
+                Err(source) => {
+                    return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
+                }
+            };
+        outage.report(&problem, hint);
         sleep(RETRY_DELAY).await;
     }
 }

@@ -22,7 +22,9 @@ use tracing::{debug, warn};
 use super::{
     calls::{Batch, Pool, Retelling},
     lock::lock,
-    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Hangup, RETRY_DELAY, Session, TaskSender, away},
+    session::{
+        CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Hangup, RETRY_DELAY, Session, TaskSender, away, away_hint,
+    },
 };
 
 const POLL_WAIT_MS: u64 = 1_000;
@@ -93,7 +95,7 @@ impl Session {
                     false
                 }
                 Some(Err(error)) => {
-                    outage.report(&away(self.link.addresses(), &ErrorChain(&error)), ENGINE_AWAY_HINT);
+                    outage.report(&away(self.link.addresses(), &ErrorChain(&error)), away_hint(&error));
                     if matches!(error, CallError::Hello(_)) && !error.is_passing() && self.link.all_failed() {
                         return;
                     }

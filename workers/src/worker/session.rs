@@ -50,6 +50,17 @@ pub(super) type Link = EngineLink<WorkerServiceClient>;
 /// What to do about an engine that is away, beside waiting.
 pub(super) const ENGINE_AWAY_HINT: &str = "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached";
 
+/// Where it is of another release.
+const OTHER_RELEASE_HINT: &str = "nothing in the middle of an upgrade; otherwise start a worker of the engine's release, and build a program of your own anew with that";
+
+/// What to do about an engine that this error keeps away.
+pub(super) fn away_hint(error: &CallError) -> &'static str {
+    match error {
+        CallError::Hello(HelloError::Version { .. }) => OTHER_RELEASE_HINT,
+        _ => ENGINE_AWAY_HINT,
+    }
+}
+
 pub(super) fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> WorkerError {
     WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
 }
@@ -294,6 +305,8 @@ mod tests {
         {
             assert_eq!((may_pass(&error, false), may_pass(&error, true)), (at_first, later), "{error}");
         }
+        assert!(away_hint(&other_release()).contains("of the engine's release"));
+        assert!(away_hint(&away()).contains("--engine"));
         let panicked = CallError::Panicked { panic: "bug".into() };
         assert!(!may_pass(&panicked, true), "the same would come again");
     }
