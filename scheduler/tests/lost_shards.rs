@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{
-        Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, SnapshotFile, StoredJob, TaskFault,
-        Work,
+        Cancellation, Core, Effect, HeldJob, Input, Job, LastWeights, ShardDirs, SnapshotFile, StoredJob,
+        TaskFault, Work,
     },
     fault_code::FaultCode,
     ids::{Incarnation, NodeName, ShardIndex, StateDirId},
@@ -378,11 +378,25 @@ fn what_nodes_brought_is_shown_no_more_once_it_is_undone() {
     assert_eq!(shown(&world), [""; 4]);
 }
 
+fn served_from(state_dir: u64) -> Input {
+    served_by_two(state_dir, None)
+}
+
+/// By one process from this directory, and followed by another one on that.
+fn served_by_two(serving: u64, following: Option<u64>) -> Input {
+    let dirs = ShardDirs { serving: StateDirId(serving), following: following.map(StateDirId) };
+    Input::ShardServed { shard: SHARD, dirs }
+}
+
 impl World {
     /// The shard is served from this directory, without what it held, and says so.
     fn shard_comes_on(&mut self, state_dir: u64) {
+        self.shard_comes_without(served_from(state_dir));
+    }
+
+    fn shard_comes_without(&mut self, served: Input) {
         self.plane.shell.undelivered.get_or_insert_default();
-        self.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(state_dir)) });
+        self.give(served);
         let (run, reason) = (self.job("job").run(), "a parameter shard has lost its part".to_owned());
         self.give(Input::ShardFailed { run, code: FaultCode::PARAMETERS_LOST, reason });
         self.give(Input::ShardHolds { shard: SHARD, asked_us: self.now_us, held: Vec::new() });
@@ -392,7 +406,7 @@ impl World {
     /// Trains on state directory 1, beyond a checkpoint; then the shard comes back on directory 2.
     fn on_another_state_dir(policy: &str) -> Self {
         let mut world = Self::new();
-        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+        world.give(served_from(1));
         world.join(1, "1");
         world.join(2, "2");
         world.submit(spec("job", policy), 1);
@@ -423,11 +437,56 @@ fn a_job_waits_for_the_state_directory_of_its_shard_and_goes_on_with_what_lies_t
             assert_eq!(world.has_told("shard_lost"), 1, "{what}");
             world.join(3, "again");
             assert!(!world.end_one_task(), "{what}");
-            world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+            world.give(served_from(1));
             world.shard_comes(has_values);
             assert_eq!(world.job("job").generation().number(), generation, "{what}");
             check_ends_with_every_sample_counted_once(&mut world, &what);
         }
+    }
+}
+
+#[test]
+fn a_job_waits_where_both_processes_of_its_shard_come_back_on_other_directories_until_one_of_its_own_is_there()
+ {
+    // Directories from which the shard is served and followed in turn, none with the parameters, and whether
+    // the job still waits. It trained on 1, and the process on 2 followed.
+    let cases: [&[(u64, Option<u64>, bool)]; 4] = [
+        &[(3, None, true), (3, Some(4), true), (1, None, false)],
+        &[(3, None, true), (3, Some(2), false)],
+        &[(3, Some(1), false)],
+        &[(2, None, false)],
+    ];
+    for steps in cases {
+        let mut world = World::new();
+        world.give(served_by_two(1, Some(2)));
+        world.join(1, "1");
+        world.submit(spec("job", "bsp"), 1);
+        world.train_beyond_a_checkpoint();
+        for &(serving, following, waits) in steps {
+            let what = format!("{steps:?}: {serving} {following:?}");
+            world.shard_comes_without(served_by_two(serving, following));
+            assert_eq!(world.awaited().contains("is its disk mounted?"), waits, "{what}");
+            assert_eq!(world.job("job").generation().number(), if waits { 1 } else { 2 }, "{what}");
+            if !waits {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_is_in_the_directory_of_whichever_process_followed_last() {
+    for (comes_back, waits) in [(5, false), (2, true)] {
+        let mut world = World::new();
+        world.give(served_by_two(1, Some(2)));
+        world.join(1, "1");
+        world.submit(spec("job", "bsp"), 1);
+        world.train_beyond_a_checkpoint();
+        world.give(served_by_two(1, Some(5)));
+        let held = vec![HeldJob { run: world.job("job").run(), closed: false }];
+        world.give(Input::ShardHolds { shard: SHARD, asked_us: world.now_us, held });
+        world.shard_comes_without(served_from(comes_back));
+        assert_eq!(world.awaited().contains("is its disk mounted?"), waits, "{comes_back}");
     }
 }
 
@@ -458,7 +517,7 @@ fn the_quarter_of_an_hour_for_a_state_directory_does_not_pass_while_no_engine_le
     world.give(Input::Tick);
     assert_eq!(world.job("job").generation().number(), 1);
     world.join(3, "again");
-    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.give(served_from(1));
     world.shard_comes(true);
     assert_eq!(world.job("job").generation().number(), 1);
     check_ends_with_every_sample_counted_once(&mut world, "without an engine");
@@ -467,11 +526,11 @@ fn the_quarter_of_an_hour_for_a_state_directory_does_not_pass_while_no_engine_le
 #[test]
 fn a_shard_with_another_state_directory_that_holds_the_job_is_not_waited_for() {
     let mut world = World::new();
-    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.give(served_from(1));
     world.join(1, "1");
     world.submit(spec("job", "bsp"), 1);
     world.train_beyond_a_checkpoint();
-    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(2)) });
+    world.give(served_from(2));
     let held = vec![HeldJob { run: world.job("job").run(), closed: false }];
     world.give(Input::ShardHolds { shard: SHARD, asked_us: world.now_us, held });
     assert_eq!((world.has_told("shard_lost"), world.awaited()), (0, ""));
@@ -481,7 +540,7 @@ fn a_shard_with_another_state_directory_that_holds_the_job_is_not_waited_for() {
 #[test]
 fn a_job_that_goes_back_to_its_checkpoint_waits_for_the_state_directory_in_which_that_lies() {
     let mut world = World::new();
-    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.give(served_from(1));
     world.join(1, "1");
     world.submit(spec("job", "bsp"), 1);
     world.train_beyond_a_checkpoint();
@@ -496,7 +555,7 @@ fn a_job_that_goes_back_to_its_checkpoint_waits_for_the_state_directory_in_which
     assert!(world.awaited().contains("is its disk mounted?"), "{}", world.awaited());
     world.plane.shell.undelivered = Some(Vec::new());
     world.join(3, "again");
-    world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+    world.give(served_from(1));
     world.shard_comes(false);
     assert_eq!((&*world.code("job"), world.job("job").generation().number()), ("running", 2));
     check_ends_with_every_sample_counted_once(&mut world, "opened again");
@@ -509,12 +568,12 @@ fn last_weights_are_waited_for_while_they_may_lie_in_another_state_directory() {
     let cases = [(2, 0, true), (2, 15 * MINUTE_US - 1, true), (2, 15 * MINUTE_US, false), (1, 0, false)];
     for (state_dir, missing_us, is_asked_on) in cases {
         let mut world = World::new();
-        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(1)) });
+        world.give(served_from(1));
         world.join(1, "1");
         world.submit(spec("job", "bsp"), 1);
         assert!(world.end_one_task());
         world.give(Input::Cancel(Cancellation { job: id("job").into(), reason: String::new(), grace_ms: 0 }));
-        world.give(Input::ShardServed { shard: SHARD, state_dir: Some(StateDirId(state_dir)) });
+        world.give(served_from(state_dir));
         let (run, reason) = (world.job("job").run(), "job job is not open on this shard".to_owned());
         let fault = TaskFault { code: FaultCode::new("E402"), reason };
         let effects = world.give(Input::WeightsMissing { run: run.clone(), fault, missing_us });

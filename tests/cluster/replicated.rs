@@ -27,6 +27,7 @@ fn port(address: &str) -> u16 {
 }
 
 /// A process that was stopped.
+#[derive(Clone)]
 pub struct StoppedShard {
     folder: String,
     index: u32,
@@ -161,6 +162,22 @@ impl Cluster {
     /// Stops the processes of all shards cleanly, and starts them again in the order that is made of theirs,
     /// those first that serve.
     pub fn stop_and_start_shards(&mut self, serving: &str, order: impl FnOnce(&mut Vec<ShardProcess>)) {
+        let mut stopped = self.end_all_shards();
+        stopped.sort_by_key(|shard| shard.address != serving);
+        order(&mut stopped);
+        for old in stopped {
+            let again = self.spawn_shard_process(old.folder, old.index);
+            self.pairs.push(again);
+        }
+    }
+
+    /// Stops the processes of all shards cleanly.
+    pub fn stop_all_shards(&mut self) -> Vec<StoppedShard> {
+        let of = |shard: ShardProcess| StoppedShard { folder: shard.folder, index: shard.index };
+        self.end_all_shards().into_iter().map(of).collect()
+    }
+
+    fn end_all_shards(&mut self) -> Vec<ShardProcess> {
         for shard in &self.pairs {
             shard.process.signal("TERM");
         }
@@ -169,12 +186,7 @@ impl Cluster {
             let ended = shard.process.0.wait().unwrap();
             assert!(ended.success(), "{ended}");
         }
-        stopped.sort_by_key(|shard| shard.address != serving);
-        order(&mut stopped);
-        for old in stopped {
-            let again = self.spawn_shard_process(old.folder, old.index);
-            self.pairs.push(again);
-        }
+        stopped
     }
 
     /// Starts a process of a shard that is served already, and waits for its end.

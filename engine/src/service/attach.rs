@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use syncline_rpc::{ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
-    core::{ClosedBarrier, Input, ProgressFloor},
+    core::{ClosedBarrier, Input, ProgressFloor, ShardDirs},
     ids::{RunId, ShardIndex, StateDirId, Superstep},
 };
 use tokio::time::sleep;
@@ -110,8 +110,10 @@ impl ShardControl {
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
         // Before anybody is told by the shard itself that it lacks something.
         if let Some(served) = self.shards.served(shard) {
-            let state_dir = (served.replicas == 1).then_some(StateDirId(served.identity));
-            self.queue.tell(Input::ShardServed { shard, state_dir });
+            let standby = self.shards.standby(shard);
+            let (serving, following) = (served.identity, standby.map(|standby| standby.hello.identity));
+            let dirs = ShardDirs { serving: StateDirId(serving), following: following.map(StateDirId) };
+            self.queue.tell(Input::ShardServed { shard, dirs });
         }
         let control = self.clone();
         tokio::spawn(async move {
@@ -220,7 +222,7 @@ mod tests {
         control.query_held_jobs(ShardIndex(0));
         // Before what it says itself.
         let served = inbox.input().await;
-        assert!(matches!(served, Input::ShardServed { state_dir: Some(_), .. }), "{served:?}");
+        assert!(matches!(served, Input::ShardServed { .. }), "{served:?}");
         let holds = inbox.input().await;
         assert!(
             matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { run: run(), closed: false }]),

@@ -55,6 +55,10 @@ impl ShardHandler {
                     }
                     ReplicaRole::Standby { .. } if new => {
                         info!(shard = %index, address, "a standby follows the shard");
+                        // Jobs may have waited for the directory that it has.
+                        if self.context.shards.served(index).is_some() {
+                            lead.control.query_held_jobs(index);
+                        }
                     }
                     _ => {}
                 }

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, ShardProgress, SnapshotFile},
+    state_dirs::ShardDirs,
     worker_info::WorkerInfo,
     worker_protocol::{TaskKey, TaskReport},
 };
 use crate::{
     fault_code::FaultCode,
-    ids::{Incarnation, JobId, JobRef, RunId, ShardIndex, StateDirId, Superstep},
+    ids::{Incarnation, JobId, JobRef, RunId, ShardIndex, Superstep},
     spec::JobSpec,
     sync::Plan,
     tasks::{Attempts, GraphSpec, NewTask, ReportGroup, TaskIndex},
@@ -128,12 +129,12 @@ pub enum Input {
         /// Where the process is, for the events of running jobs.
         address: String,
     },
-    /// A shard is served from a state directory, before it says what it holds.
+    /// From which state directories a shard is served and followed, before it says what it holds.
     ShardServed {
-        /// Who came.
+        /// Who came, or has another process that follows.
         shard: ShardIndex,
-        /// `None` if another process has a copy of all that it holds.
-        state_dir: Option<StateDirId>,
+        /// Those of its processes that are there.
+        dirs: ShardDirs,
     },
     /// What a shard that came, or came back, holds; asked for at `asked_us` on the engine's clock.
     ShardHolds {

@@ -119,13 +119,13 @@ impl Job {
     }
 
     /// The shards hold the parameters: training may begin, or go on.
-    pub(super) fn opened(&mut self, state_dirs: StateDirs, turn: &mut Turn<'_>) {
+    pub(super) fn opened(&mut self, state_dirs: &StateDirs, turn: &mut Turn<'_>) {
         if self.state.phase != Phase::Opening {
             return;
         }
         self.state.phase = Phase::Running;
         self.state.checkpoints.known_through = None;
-        self.state.state_dirs = state_dirs;
+        self.note_state_dirs(state_dirs);
         self.opening_problem = None;
         self.grant_queue.everybody = true;
         self.state.opened_us = Some(turn.now_us);

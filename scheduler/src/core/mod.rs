@@ -103,6 +103,7 @@ pub use shard_protocol::{
     SnapshotFile,
 };
 pub use significant::significant;
+pub use state_dirs::ShardDirs;
 pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;

@@ -16,14 +16,13 @@ use super::{
     recent_rate::RecentRate,
     series::SeriesSampling,
     shard_protocol::SnapshotFile,
-    state_dirs::StateDirs,
     tasks::ParentTask,
     worker_protocol::Iterated,
 };
 use crate::{
     fault_code::FaultCode,
     graph::{TaskId, TrainingTaskState},
-    ids::{Generation, NodeName, ShardIndex, Superstep},
+    ids::{Generation, NodeName, ShardIndex, StateDirId, Superstep},
     samples::{SampleCursor, SampleRange},
     spec::TrainSpec,
     sync::Policy,
@@ -198,7 +197,10 @@ pub struct JobState {
     /// In which state directories of shards the present generation of its parameters lies, as far as that is
     /// known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) state_dirs: StateDirs,
+    pub(super) state_dirs: BTreeMap<ShardIndex, StateDirId>,
+    /// The same of the processes that followed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) standby_dirs: BTreeMap<ShardIndex, StateDirId>,
     /// Nothing more is granted until somebody resumes it.
     #[serde(default)]
     pub paused: bool,
@@ -270,7 +272,8 @@ impl JobState {
             weights_problem: None,
             waiting_for: None,
             lost_shards: BTreeMap::new(),
-            state_dirs: StateDirs::new(),
+            state_dirs: BTreeMap::new(),
+            standby_dirs: BTreeMap::new(),
             paused: false,
             resumed_us: None,
             trained_before_pause_us: None,

@@ -1,7 +1,8 @@
 //! The state directories of shards in which the parameters of a job lie. A shard may come back on another
 //! one, because the disk was not mounted when its machine started, say: it has nothing of the job then, and
 //! all of it is there as soon as the disk is. The job waits for that as for a lost shard, but not forever:
-//! the disk may be gone.
+//! the disk may be gone. Where a shard has two processes, one of them on a directory of the job is enough not
+//! to wait: what it lacks is lost.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +18,22 @@ const PATIENCE_US: u64 = 900_000_000;
 /// What a shard did that is waited for.
 const MOVED: &str = "came back on another state directory, without what it held: is its disk mounted?";
 
-/// The state directory of each shard, as far as it matters: not where another process of the shard has the
-/// same.
-pub(super) type StateDirs = BTreeMap<ShardIndex, StateDirId>;
+/// The state directories of the processes of each shard.
+pub(super) type StateDirs = BTreeMap<ShardIndex, ShardDirs>;
+
+/// The state directories of the processes of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardDirs {
+    /// That from which it is served.
+    pub serving: StateDirId,
+    /// That of the process which follows, if there is one.
+    pub following: Option<StateDirId>,
+}
 
 impl Core {
-    /// A shard is served from this directory; `None` if another process has a copy of all that it holds.
-    pub(super) fn shard_served(&mut self, shard: ShardIndex, dir: Option<StateDirId>) {
-        match dir {
-            Some(dir) => self.state_dirs.insert(shard, dir),
-            None => self.state_dirs.remove(&shard),
-        };
+    /// A shard is served from one of these directories.
+    pub(super) fn shard_served(&mut self, shard: ShardIndex, dirs: ShardDirs) {
+        self.state_dirs.insert(shard, dirs);
     }
 
     /// Whether what a shard says that it lacks may lie in another directory of it. What it says that it holds
@@ -71,6 +77,7 @@ impl Core {
             while let Some(shard) = job.overdue_state_dir(turn.now_us) {
                 job.end_wait(shard, turn.now_us);
                 job.state.state_dirs.remove(&shard);
+                job.state.standby_dirs.remove(&shard);
                 let why = format!(
                     "it did not come back on its old state directory within {} minutes",
                     PATIENCE_US / 60_000_000
@@ -82,24 +89,42 @@ impl Core {
 }
 
 impl Job {
-    /// Whether the shard is served from another directory than that in which its part of this job lies.
+    /// Whether no process of the shard has a directory in which its part of this job lies.
     pub(super) fn lies_elsewhere(&self, shard: ShardIndex, dirs: &StateDirs) -> bool {
         let opened = matches!(self.state.phase, Phase::Opening | Phase::Running);
         opened && self.has_moved(shard, dirs)
     }
 
     fn has_moved(&self, shard: ShardIndex, dirs: &StateDirs) -> bool {
-        let known = dirs.get(&shard).zip(self.state.state_dirs.get(&shard));
-        known.is_some_and(|(here, there)| here != there)
+        let (serving, following) = (&self.state.state_dirs, &self.state.standby_dirs);
+        let (Some(here), Some(there)) = (dirs.get(&shard), serving.get(&shard)) else { return false };
+        let is_there = |dir: &StateDirId| dir == there || following.get(&shard) == Some(dir);
+        !is_there(&here.serving) && !here.following.as_ref().is_some_and(is_there)
     }
 
     /// The shard holds its part, wherever it is served from now.
     pub(super) fn note_state_dir(&mut self, shard: ShardIndex, dirs: &StateDirs) {
-        if let Some(dir) = dirs.get(&shard)
-            && self.state.state_dirs.insert(shard, *dir) != Some(*dir)
-        {
-            self.changes.job_state = true;
-        }
+        let Some(&ShardDirs { serving, following }) = dirs.get(&shard) else { return };
+        let changed = self.state.state_dirs.insert(shard, serving) != Some(serving);
+        let follows = following.or_else(|| self.state.standby_dirs.get(&shard).copied());
+        self.changes.job_state |=
+            changed | self.note_standby_dir(shard, follows.filter(|dir| *dir != serving));
+    }
+
+    /// All shards hold their parts.
+    pub(super) fn note_state_dirs(&mut self, dirs: &StateDirs) {
+        (self.state.state_dirs, self.state.standby_dirs) = Default::default();
+        dirs.keys().for_each(|shard| self.note_state_dir(*shard, dirs));
+    }
+
+    /// Whether that is new.
+    fn note_standby_dir(&mut self, shard: ShardIndex, dir: Option<StateDirId>) -> bool {
+        let noted = &mut self.state.standby_dirs;
+        let before = match dir {
+            Some(dir) => noted.insert(shard, dir),
+            None => noted.remove(&shard),
+        };
+        before != dir
     }
 
     /// Whether it waits for the old directory of some shard: what others lack is no matter until that is

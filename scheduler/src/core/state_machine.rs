@@ -163,7 +163,7 @@ impl Core {
             Input::Report { worker, report } => self.take_report(worker, report, turn),
             Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, turn),
             Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, turn.now_us),
-            Input::ShardServed { shard, state_dir } => self.shard_served(shard, state_dir),
+            Input::ShardServed { shard, dirs } => self.shard_served(shard, dirs),
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, turn);
             }
@@ -175,7 +175,7 @@ impl Core {
             Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, turn),
             Input::ShardsOpened { run } => {
                 let state_dirs = self.state_dirs.clone();
-                self.with_open_job(&run, |job| job.opened(state_dirs, turn));
+                self.with_open_job(&run, |job| job.opened(&state_dirs, turn));
             }
             Input::OpeningDelayed { run, reason } => {
                 self.with_open_job(&run, |job| job.opening_delayed(reason));
