@@ -33,6 +33,7 @@ mod outcomes;
 mod pausing;
 mod queue_limit;
 mod rates;
+mod released;
 mod resources;
 mod running_calls;
 mod simulator;

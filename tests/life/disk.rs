@@ -30,6 +30,24 @@ async fn a_snapshot_waits_until_the_disk_takes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn while_a_snapshot_waits_for_its_disk_the_workers_train_the_next_job() {
+    let cluster = Cluster::start(2, 2, "").await;
+    let snapshots = cluster.shard_folder(0).join("snapshots");
+    fs::write(&snapshots, "in the way").unwrap();
+    let full = submit(&cluster, counting("full", "asp", 500, |_| {})).await;
+    let next = submit(&cluster, counting("next", "asp", 500, |_| {})).await;
+    let summary = cluster.until(&next, |s| number(s, "samples_applied") == 500).await;
+    assert_eq!(summary["state"], "running", "its snapshot goes to the same disk: {summary:?}");
+    let summary = cluster.summary(&full).await;
+    assert_eq!((&*summary["state"], &*summary["workers"]), ("running", "0"), "{summary:?}");
+    assert!(summary["waiting_for"].contains("[E406]"), "{summary:?}");
+    fs::remove_file(&snapshots).unwrap();
+    for job in [&full, &next] {
+        check_exact(&cluster.until_over(job).await, 500);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_canceled_job_keeps_its_last_weights() {
     let cluster = Cluster::start(2, 2, "--step-ms 5 --slowdown 1").await;
     let job = submit(&cluster, counting("canceled", "asp", 100_000, |_| {})).await;

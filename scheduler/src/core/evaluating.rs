@@ -220,12 +220,17 @@ impl Job {
         }
     }
 
+    /// Whether what the training hands on has still to be evaluated by it on the test samples.
+    pub(super) fn owes_test(&self) -> bool {
+        let data = &self.train().data;
+        let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
+        is_asked_for && !self.is_evaluated_by_node() && !self.state.evaluations.tested
+    }
+
     /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`:
     /// there is nothing more to evaluate.
     pub(super) fn tests_at_end(&mut self, turn: &mut Turn<'_>) -> bool {
-        let data = &self.train().data;
-        let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
-        if !is_asked_for || self.is_evaluated_by_node() || self.state.evaluations.tested {
+        if !self.owes_test() {
             return false;
         }
         self.state.evaluations.phase = Some(EvaluationPhase::Resting);

@@ -48,6 +48,7 @@ mod recent_rate;
 mod records;
 mod recovery;
 mod refused;
+mod releasing;
 mod replanning;
 mod reports;
 mod requested_checkpoints;

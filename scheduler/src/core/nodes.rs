@@ -156,9 +156,13 @@ impl Job {
         if self.members.values().any(|m| !m.is_gone()) {
             return self.describe_standstill(now_us).or_else(|| self.describe_beginners());
         }
+        let needed = self.needed_behind_training();
+        if needed == Some(0) {
+            return Some("the shards, which write its snapshot".into());
+        }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {
-            true => match self.train().min_workers {
+            true => match needed.unwrap_or(self.train().min_workers) {
                 0 | 1 => "a worker: it has none just now".into(),
                 least => format!(
                     "{least} workers, its `min_workers`: it has none just now, and begins again with so many"

@@ -1,11 +1,8 @@
 //! Trainings that somebody has paused: nothing more is granted, what was handed out ends, and then the
 //! workers serve others until the job is resumed. The shards keep the parameters meanwhile.
 
-use super::{
-    departures::Departure, effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused,
-    state_machine::Core, turn::Turn,
-};
-use crate::ids::{Incarnation, JobId};
+use super::{event::Happening, job::Job, refused::Refused, state_machine::Core, turn::Turn};
+use crate::ids::JobId;
 
 impl Core {
     /// Pauses a job of either kind, or lets it go on.
@@ -19,23 +16,6 @@ impl Core {
             self.note(id, turn);
         }
         Ok(())
-    }
-
-    /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve
-    /// other jobs then.
-    pub(super) fn release_worker(&mut self, worker: Incarnation, reason: String, turn: &mut Turn<'_>) {
-        self.worker_gone(worker, Departure::Dismissed, &reason, turn);
-        turn.effects.push(Effect::DismissWorker { worker, reason });
-    }
-
-    /// Lets the workers of paused trainings among these go that have done what they were given: the seal of
-    /// the shards holds for what they did before.
-    pub(super) fn release_paused(&mut self, touched: &[JobId], turn: &mut Turn<'_>) {
-        let touched = touched.iter().filter_map(|id| self.jobs.get(id));
-        let released: Vec<Incarnation> = touched.flat_map(Job::released).collect();
-        for worker in released {
-            self.release_worker(worker, "its job is paused".to_owned(), turn);
-        }
     }
 }
 
@@ -90,19 +70,6 @@ impl Job {
         let started_us = state.started_us?;
         let until_now = || self.led_since_us(started_us, state.ended_us.unwrap_or(now_us));
         Some(state.trained_for_us.or(state.trained_before_pause_us).unwrap_or_else(until_now))
-    }
-
-    /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they
-    /// were given.
-    fn released(&self) -> Vec<Incarnation> {
-        if !self.state.paused {
-            return Vec::new();
-        }
-        // The shards copy what is at rest before anybody is sealed.
-        let copied = !self.state.checkpoints.rests() && !self.state.evaluations.keeps();
-        let rests = copied && self.state.phase == Phase::Running && self.is_at_rest();
-        let free = |worker: &Incarnation| rests && self.leased_to(*worker).is_empty();
-        self.active().filter(free).chain(self.preparing()).collect()
     }
 
     /// Since when its time in the queue counts.

@@ -91,11 +91,14 @@ impl Core {
             }
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let train = job.train();
-            let (least, most) = (train.min_workers as usize, train.max_workers as usize);
-            let present = job.present().count();
+            let least = train.min_workers as usize;
+            let needed = job.needed_behind_training();
+            let most = needed.unwrap_or(train.max_workers) as usize;
+            // An evaluation waits for nobody who prepares itself.
+            let present = if needed.is_some() { job.active().count() } else { job.present().count() };
             let queued = job.state.phase == Phase::Queued;
             let wanted = most.saturating_sub(present);
-            if wanted == 0 || job.state.trained_us.is_some() && job.active().next().is_some() {
+            if wanted == 0 {
                 continue;
             }
             let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);

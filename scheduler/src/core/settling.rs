@@ -133,6 +133,8 @@ impl Job {
         if !self.keeps_end() || !self.state.evaluations.keeps_last {
             return;
         }
+        // The mean over workers that may be gone before it ends.
+        self.state.loss = self.loss();
         let node = self.train_node().clone();
         self.count_failure(&node, fault, now_us);
         if self.state.retries[&node].failures >= MAX_END_TRIES {

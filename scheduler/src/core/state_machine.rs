@@ -131,7 +131,7 @@ impl Core {
                     job.advance(turn);
                 }
             }
-            self.release_paused(&touched, turn);
+            self.release_unneeded(&touched, turn);
             // A job that ended just now leaves its workers to the next one.
             place = false;
             concerns_graphs = true;
