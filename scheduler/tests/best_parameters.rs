@@ -9,6 +9,7 @@ use syncline_scheduler::{
     },
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
+    samples::SamplePosition,
     sim::{training, training_job},
     spec::{
         CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, LearningRate, Metric, Node, NodeKind,
@@ -703,4 +704,37 @@ fn a_training_that_goes_on_knows_the_best_before_and_says_that_its_parameters_st
     assert_eq!(["best_samples", "best_loss", "handed_on"].map(&field), ["36", "3.000000", "best"]);
     let lost = field("best_lost");
     assert!(lost.contains("checkpoint 0 of job job"), "{lost}");
+}
+
+#[test]
+fn a_training_that_goes_on_first_evaluates_the_end_of_an_epoch_that_was_kept_and_not_evaluated() {
+    let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
+    let mut before = World::of(change(spec("bsp", 3, evaluates().keep_best()), checkpoints), 2);
+    Findings::new(&[1.0]).go_on(&mut before, |world| world.has_told("checkpoint_kept") == 1);
+    let kept = before.job("job").kept_checkpoint(None).unwrap();
+    assert_eq!((before.has_told("evaluated"), kept.resume.samples()), (0, 12), "it is under way");
+
+    let going_on = |evaluate: EvaluateSpec, samples: u64| {
+        let longer = |train: &mut TrainSpec| {
+            let elements = train.model.layout.trained_elements();
+            let position = SamplePosition { epoch: 1, next: samples - 12, returned: Vec::new() };
+            let steps = vec![StepRun { elements, steps: samples }];
+            train.resume = Some(ResumeSpec { position, iterations: samples, steps, ..kept.resume.clone() });
+            train.checkpoint = Some(CheckpointSpec::every_s(3_600));
+        };
+        World::of(change(spec("bsp", 3, evaluate), longer), 2)
+    };
+    for (samples, evaluated, best) in [(12, 3, "12"), (18, 2, "24")] {
+        let mut world = going_on(evaluates().keep_best(), samples);
+        Findings::new(&[1.0, 2.0, 3.0]).run(&mut world);
+        let best_samples = summary(&mut world)("best_samples");
+        assert_eq!((world.has_told("evaluated"), &*best_samples), (evaluated, best), "from {samples}");
+    }
+    // And once more where it goes back to there.
+    let mut world = going_on(evaluates(), 12);
+    let mut findings = Findings::new(&[1.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 1);
+    crash(&mut world);
+    findings.run(&mut world);
+    assert_eq!(world.has_told("evaluated"), 4);
 }

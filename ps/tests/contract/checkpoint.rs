@@ -344,6 +344,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         iterations_torn: 0,
         samples_torn: 0,
         steps_by_round: false,
+        evaluated: true,
         evaluations: None,
         steps: Vec::new(),
     };

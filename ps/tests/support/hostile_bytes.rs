@@ -126,6 +126,7 @@ fn resume() -> ResumeSpec {
         iterations_torn: 0,
         samples_torn: 0,
         steps_by_round: false,
+        evaluated: true,
         evaluations: None,
         steps: Vec::new(),
     }

@@ -89,7 +89,17 @@ impl Evaluations {
     ) -> Self {
         let last_epochs = Self::last_turn(train.evaluate, epochs_complete);
         let lost = LostBest::of_before(train);
-        Self { last_epochs, last_samples: samples, watch, lost, ..Self::default() }
+        let phase = Self::are_due_at_begin(train).then_some(EvaluationPhase::Resting);
+        Self { last_epochs, last_samples: samples, watch, lost, phase, ..Self::default() }
+    }
+
+    /// Whether the parameters with which a training goes on are those of the end of an epoch behind which it
+    /// evaluates, and were not evaluated where they come from: that ended in the middle of it.
+    pub(super) fn are_due_at_begin(train: &TrainSpec) -> bool {
+        let Some(resume) = train.resume.as_ref().filter(|resume| !resume.evaluated) else { return false };
+        let (partial, epochs) = resume.position.handed_out_by_epoch(resume.epoch_samples);
+        let every = train.evaluate.and_then(|spec| spec.every_epochs);
+        partial.is_empty() && epochs > 0 && every.is_some_and(|every| epochs.is_multiple_of(every))
     }
 
     /// The epoch behind which one was due last: they lie at whole multiples, wherever a job went on or back

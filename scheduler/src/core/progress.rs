@@ -114,6 +114,7 @@ impl Job {
             samples_torn: counters.samples_torn,
             steps_by_round: train.steps_by_round(),
             steps: Vec::new(),
+            evaluated: checkpoint.evaluation.is_some(),
             evaluations: self.evaluations_before(&checkpoint.progress.watch),
         };
         Some(KeptCheckpoint { run: self.run(), resume, bytes: checkpoint.bytes })

@@ -10,6 +10,7 @@ use super::{
     best_parameters::HandedOn,
     checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
+    evaluating::Evaluations,
     event::Happening,
     inputs::TaskFault,
     job::{GrantQueue, Job},
@@ -117,7 +118,8 @@ impl Job {
         let (policy, evaluate) = (Policy::new(self.train().policy), self.train().evaluate);
         let age_s = self.age_s(turn.now_us);
         let state = &mut self.state;
-        let owes_evaluation = state.evaluations.owes(progress.counters.counted(), &progress.watch);
+        let owes_evaluation = state.evaluations.owes(progress.counters.counted(), &progress.watch)
+            || checkpoint.is_none() && Evaluations::are_due_at_begin(self.spec.train());
         state.phase = Phase::Opening;
         state.generation = match state.checkpoints.known_through {
             Some(_) => state.generation.beyond_unknown(age_s),

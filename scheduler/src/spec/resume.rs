@@ -45,6 +45,9 @@ pub struct ResumeSpec {
     pub steps_by_round: bool,
     /// Steps that the optimizer has done, run by run of the trained parameters.
     pub steps: Vec<StepRun>,
+    /// Whether an evaluation there was of what is in the parameters.
+    #[serde(default = "yes")]
+    pub evaluated: bool,
     /// What its evaluations had shown by then; `None` if there were none.
     #[serde(default)]
     pub evaluations: Option<EvaluationsBefore>,
@@ -198,6 +201,7 @@ mod tests {
             iterations_torn: 1,
             samples_torn: 8,
             steps_by_round: false,
+            evaluated: true,
             steps: vec![StepRun { elements, steps: 9 }],
             evaluations: Some(EvaluationsBefore {
                 monitor: Metric::Loss,

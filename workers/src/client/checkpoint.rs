@@ -173,6 +173,7 @@ mod tests {
             iterations_torn: 0,
             samples_torn: 0,
             steps_by_round: false,
+            evaluated: true,
             evaluations: None,
             steps: Vec::new(),
         };
