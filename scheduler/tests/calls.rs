@@ -181,7 +181,7 @@ impl CallWorker {
         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
             self.held.remove(&key);
             self.drop_dependents(job, task.0);
-            let end = task_end(task.0, attempt, Outcome::NotBegun);
+            let end = task_end(task.0, attempt, Outcome::GivenBack);
             self.reports.push_back((job.clone(), nonce, end));
         }
     }

@@ -106,7 +106,7 @@ fn value() -> Outcome {
 fn what_runs_is_told_to_stop_and_fails_when_it_says_that_it_has_without_another_attempt() {
     let failed =
         Failure { cause: FailureCause::Function, code: "E440".parse().unwrap(), reason: "no".into() };
-    for outcome in [Outcome::Stopped, Outcome::NotBegun, Outcome::Failed(failed)] {
+    for outcome in [Outcome::Stopped, Outcome::NotBegun, Outcome::GivenBack, Outcome::Failed(failed)] {
         let mut world = World::new(OnFailure::SkipDependents);
         assert_eq!(world.cancel(0, 10_000), [('s', 0)]);
         assert_eq!(world.cancel(0, 20_000), [], "its time gets no longer");

@@ -153,8 +153,8 @@ fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_
     let back: Vec<(u32, u16)> = (2..10).map(|task| (task, 1)).collect();
     let again = |tasks: std::ops::Range<u32>| tasks.map(|task| (task, 2)).collect::<Vec<_>>();
     let half = again(2..6);
-    assert_eq!(world.end(BUSY, &back, &Outcome::NotBegun), [(OTHER, 'r', half.clone())], "its fair part");
-    assert_eq!(world.end(BUSY, &back, &Outcome::NotBegun), [], "said twice it changes nothing");
+    assert_eq!(world.end(BUSY, &back, &Outcome::GivenBack), [(OTHER, 'r', half.clone())], "its fair part");
+    assert_eq!(world.end(BUSY, &back, &Outcome::GivenBack), [], "said twice it changes nothing");
     assert_eq!(world.end(BUSY, &back, &done()), [], "nor does a late end");
     let rest = world.end(OTHER, &half, &done());
     assert!(rest.iter().all(|(worker, _, _)| *worker == OTHER), "the other one is busy still: {rest:?}");
@@ -171,9 +171,22 @@ fn a_worker_that_was_asked_for_what_it_had_may_have_it_again() {
     world.join(OTHER, "f");
     world.tick_after(500 * MS);
     let back: Vec<(u32, u16)> = (2..10).map(|task| (task, 1)).collect();
-    world.end(BUSY, &back, &Outcome::NotBegun);
+    world.end(BUSY, &back, &Outcome::GivenBack);
     let half = vec![(6, 2), (7, 2)];
     assert_eq!(world.end(BUSY, &[(1, 1)], &done()), [(BUSY, 'r', half)], "its fair part");
+}
+
+#[test]
+fn what_a_worker_was_asked_for_is_no_return_though_a_call_of_it_ended_on_the_way() {
+    let mut world = World::new();
+    world.join(OTHER, "f");
+    assert_eq!(world.tick_after(500 * MS).len(), 1);
+    // It began task 2 before it was asked.
+    world.end(BUSY, &[(1, 1)], &done());
+    let back: Vec<(u32, u16)> = (3..10).map(|task| (task, 1)).collect();
+    let again = |tasks: std::ops::Range<u32>| tasks.map(|task| (task, 2)).collect::<Vec<_>>();
+    let given = world.end(BUSY, &back, &Outcome::GivenBack);
+    assert_eq!(given[0], (BUSY, 'r', again(3..7)), "its fair part");
 }
 
 #[test]
@@ -181,7 +194,7 @@ fn a_wide_task_does_not_come_back_to_where_it_cannot_begin() {
     let mut world = World::with_wide_task_behind_long_one();
     world.join_with(OTHER, "f", 2);
     assert_eq!(world.tick_after(500 * MS), [(BUSY, 'g', vec![(0, 1), (1, 1)])]);
-    assert_eq!(world.end(BUSY, &[(1, 1)], &Outcome::NotBegun), [(OTHER, 'r', vec![(1, 2)])]);
+    assert_eq!(world.end(BUSY, &[(1, 1)], &Outcome::GivenBack), [(OTHER, 'r', vec![(1, 2)])]);
 }
 
 #[test]

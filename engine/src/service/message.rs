@@ -62,7 +62,7 @@ fn places_of_end(end: &TaskEnd) -> usize {
         }
         Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len() / BYTES_PER_PLACE,
         Outcome::ArgumentsLost(lost) => lost.digests.len(),
-        Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
+        Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::GivenBack => 0,
     }
 }
 

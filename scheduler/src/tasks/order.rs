@@ -18,7 +18,7 @@ pub enum Order {
     /// Their job is to end: the same, but how each ended is reported.
     Stop(Attempts),
     /// Another worker could begin them now: what has not begun is given back, see
-    /// [`Outcome::NotBegun`](super::Outcome), and what has goes on.
+    /// [`Outcome::GivenBack`](super::Outcome), and what has goes on.
     GiveBack(Attempts),
 }
 

@@ -41,8 +41,11 @@ pub enum Outcome {
     Skipped,
     /// It was told to stop because its job is to end, and did so without anything to give.
     Stopped,
-    /// It was asked for before it began, and never will here: the attempt counts as none.
+    /// It could not begin, because something that it needs could not be fetched: the attempt counts as none,
+    /// and others come first for the next.
     NotBegun,
+    /// It was asked for before it began, and never will here: the attempt counts as none.
+    GivenBack,
     /// It failed; another attempt follows while the budget for that cause lasts.
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
@@ -62,6 +65,7 @@ impl Outcome {
             Self::Skipped
             | Self::Stopped
             | Self::NotBegun
+            | Self::GivenBack
             | Self::Failed(_)
             | Self::FailedForGood(_)
             | Self::ArgumentsLost(_) => None,

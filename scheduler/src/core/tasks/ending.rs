@@ -79,7 +79,7 @@ impl TaskJob {
             // Redis lost the end of what it needs, which the worker had: that runs again, and then this.
             return self.wait_again(task);
         }
-        if end.outcome == Outcome::NotBegun {
+        if matches!(end.outcome, Outcome::NotBegun | Outcome::GivenBack) {
             return self.never_began(task, now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
@@ -125,7 +125,7 @@ impl TaskJob {
             }
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, Loss::Alone, now_us),
-            Outcome::NotBegun => self.never_began(task, now_us),
+            Outcome::NotBegun | Outcome::GivenBack => self.never_began(task, now_us),
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
             Outcome::ArgumentsLost(lost) => self.arguments_lost(task, &by, *lost, now_us),
         }

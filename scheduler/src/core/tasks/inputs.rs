@@ -136,14 +136,12 @@ impl Core {
         under_another: bool,
         turn: &mut Turn<'_>,
     ) {
-        let has_ended = |end: &TaskEnd| end.outcome != Outcome::NotBegun;
-        // What the engine asked it for came back for no fault of its own.
-        let asked_back = self.fleet.is_asked_back(worker);
-        let came_back = |end: &TaskEnd| came_back(&end.outcome) && (has_ended(end) || !asked_back);
+        let has_ended = |end: &TaskEnd| !matches!(end.outcome, Outcome::NotBegun | Outcome::GivenBack);
         if groups.iter().flat_map(|group| &group.ended).any(has_ended) {
             self.fleet.progress(worker, turn.now_us);
         }
-        if groups.iter().flat_map(|group| &group.ended).any(|end| has_ended(end) && !came_back(end)) {
+        if groups.iter().flat_map(|group| &group.ended).any(|end| has_ended(end) && !came_back(&end.outcome))
+        {
             self.fleet.note_run(worker);
         }
         for ReportGroup { job: id, nonce, ended } in groups {
@@ -155,7 +153,7 @@ impl Core {
                 if under_another && !job.was_loaded(worker, &end) {
                     job.note_unknown_attempt(end.task.0, end.attempt);
                 } else {
-                    if came_back(&end) && job.avoid(worker, &end, turn.now_us) {
+                    if came_back(&end.outcome) && job.avoid(worker, &end, turn.now_us) {
                         self.fleet.note_return(worker, turn.now_us);
                     }
                     job.attempt_ended(worker, end, turn.now_us);

@@ -115,11 +115,6 @@ impl TaskAssigner {
         }
     }
 
-    /// Whether a worker was asked to give back what it has not begun, and nothing of it has ended since.
-    pub(super) fn is_asked_back(&self, worker: Incarnation) -> bool {
-        self.loads.get(&worker).is_some_and(|load| load.asked_us.is_some())
-    }
-
     /// Slots that take up what a worker has.
     pub(super) fn held_slots(&self, worker: Incarnation) -> u32 {
         self.loads.get(&worker).map_or(0, |load| load.held_slots)

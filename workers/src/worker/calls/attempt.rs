@@ -158,7 +158,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
     END_BYTES
         + match outcome {
             Outcome::Value(given) => value(given),
-            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
+            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::GivenBack => 0,
             Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len(),
             Outcome::ArgumentsLost(lost) => {
                 lost.failure.reason.len() + lost.digests.iter().map(String::len).sum::<usize>()

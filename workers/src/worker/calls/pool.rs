@@ -136,7 +136,7 @@ impl Pool {
                     // What runs goes on.
                     state.held.stop(asked, &mut Vec::new(), &mut not_begun);
                     ended.extend(
-                        not_begun.into_iter().map(|(key, attempt)| (key, attempt, Outcome::NotBegun)),
+                        not_begun.into_iter().map(|(key, attempt)| (key, attempt, Outcome::GivenBack)),
                     );
                 }
             }

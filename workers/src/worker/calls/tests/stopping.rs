@@ -42,7 +42,7 @@ fn what_is_asked_back_and_has_not_begun_is_given_back_and_what_runs_goes_on() {
     let Order::Stop(asked) = stop(&[0, 1]) else { unreachable!() };
     rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], None);
     let [end] = &rig.ends(1)[..] else { unreachable!() };
-    assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::NotBegun));
+    assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::GivenBack));
     go.send(()).unwrap();
     assert_eq!(rig.number(0), 0);
     assert_eq!(begun.recv().unwrap(), 2, "it was not asked back, and that one never begins here");
