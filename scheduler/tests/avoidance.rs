@@ -195,6 +195,22 @@ fn the_last_attempt_is_tried_where_it_failed_once_nobody_else_is_there() {
 }
 
 #[test]
+fn one_that_has_waited_is_not_hidden_by_many_that_go_on_waiting_for_their_last_attempt() {
+    const MANY: u32 = 32;
+    let mut world = World::new(&[]);
+    world.join(GOOD, 1, &["f"]);
+    world.submit("long", "f", 1, Rules::default());
+    world.join(BAD, 1, &["f"]);
+    world.submit("calls", "f", MANY as usize + 1, Rules { crashes: 1, ..Rules::default() });
+    for task in 0..MANY {
+        assert_eq!(world.end(BAD, "calls", task, failed()), [(BAD, "calls".into(), task + 1)]);
+    }
+    assert_eq!(world.end(BAD, "calls", MANY, Outcome::NotBegun), []);
+    let given: Given = (0..3).flat_map(|_| world.pass(HALF_A_MINUTE_US)).collect();
+    assert_eq!(given, [(BAD, "calls".into(), MANY)]);
+}
+
+#[test]
 fn another_engine_knows_from_where_it_came_back() {
     let mut world = World::with_good_one_busy(failed());
     world.take_over();

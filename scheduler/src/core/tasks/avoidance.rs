@@ -19,8 +19,6 @@ use crate::{
 pub(super) const OTHERS_FIRST_US: u64 = 30_000_000;
 /// Most workers that one task avoids, those from which it came back last.
 const MOST_AVOIDED: usize = 16;
-/// Most tasks of one class, the oldest, that are looked at for one worker, or in one turn.
-const MOST_LOOKED_AT: usize = 32;
 
 /// How a worker stands in the line for a task that came back from some, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,11 +90,11 @@ impl TaskJob {
         !is_last_attempt && now_us >= faults.others_first_until_us
     }
 
-    /// The oldest task of a class that came back from a worker and that this one may have.
+    /// The first task of a class that came back from a worker and that this one may have.
     pub(super) fn next_returned(&self, class: ClassIndex, worker: (Incarnation, &WorkerLoad)) -> Option<u32> {
-        let mut oldest = self.class(class).returned.iter().take(MOST_LOOKED_AT);
-        let may_have = |(task, last): &(&u32, &Standing)| self.standing(**task, worker) <= **last;
-        oldest.find(may_have).map(|(task, _)| *task)
+        let returned = &self.class(class).returned;
+        let may_have = |task: &u32| returned.last(*task) >= Some(self.standing(*task, worker));
+        returned.in_turn().find(may_have)
     }
 }
 
@@ -125,21 +123,19 @@ impl TaskAssigner {
     /// Whether a worker leaves a ready task to others.
     pub(super) fn comes_last(&self, job: &TaskJob, task: u32, worker: Incarnation) -> bool {
         let (returned, load) = (&job.class_of(task).returned, self.loads.get(&worker));
-        let last = returned.get(&task).zip(load);
-        last.is_some_and(|(last, load)| job.standing(task, (worker, load)) > *last)
+        let last = returned.last(task).zip(load);
+        last.is_some_and(|(last, load)| job.standing(task, (worker, load)) > last)
     }
 
     /// Finds who may have the tasks that came back from workers. Cost O(1) while there are none.
     pub(super) fn line_up_returned(&mut self, matching: &mut Matching<'_>) {
         for ready in self.returned_classes.clone() {
             let _handling = Handling(&ready.job);
-            let Some(job) = matching.jobs.get(&ready.job).filter(|job| job.gives_out()) else {
+            let Some(job) = matching.jobs.get_mut(&ready.job).filter(|job| job.gives_out()) else {
                 self.returned_classes.remove(&ready);
                 continue;
             };
-            let oldest: Vec<u32> =
-                job.class(ready.class).returned.keys().copied().take(MOST_LOOKED_AT).collect();
-            for task in oldest {
+            for task in job.class_mut(ready.class).returned.begin_turn() {
                 let mut last = self.last_standing(matching, &ready, task);
                 if last == Standing::Last && self.avoid_newest_alone(matching, &ready, task) {
                     last = self.last_standing(matching, &ready, task);
@@ -148,10 +144,10 @@ impl TaskAssigner {
                 let is_ready = job.graph.state(task) == TaskState::Ready;
                 let returned = &mut job.class_mut(ready.class).returned;
                 if is_ready {
-                    returned.insert(task, last)
+                    returned.set_last(task, last);
                 } else {
-                    returned.remove(&task)
-                };
+                    returned.remove(task);
+                }
             }
             if matching.jobs.get(&ready.job).is_none_or(|job| job.class(ready.class).returned.is_empty()) {
                 self.returned_classes.remove(&ready);

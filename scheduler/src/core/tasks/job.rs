@@ -8,10 +8,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    avoidance::Standing,
     changes::{Changes, PendingActions},
     graph::Graph,
     last_runs::LastRuns,
+    returned::ReturnedTasks,
     training::Trainings,
     values::Values,
 };
@@ -58,16 +58,15 @@ pub(super) struct ClassState {
     pub mean_run_us: Option<f32>,
     /// Tasks that are ready, the oldest first, and some that are not any more.
     pub ready: BinaryHeap<Reverse<u32>>,
-    /// Ready tasks that came back from a worker, and some that are not ready any more, with the last in the
-    /// line that may have each.
-    pub returned: BTreeMap<u32, Standing>,
+    /// Ready tasks that came back from a worker.
+    pub returned: ReturnedTasks,
     /// Ready tasks that are to be the only task of a worker.
     pub alone: BTreeSet<u32>,
 }
 
 impl ClassState {
     pub fn new(class: TaskClass) -> Self {
-        let (ready, returned, alone) = <(BinaryHeap<_>, BTreeMap<_, _>, BTreeSet<_>)>::default();
+        let (ready, returned, alone) = <(BinaryHeap<_>, ReturnedTasks, BTreeSet<_>)>::default();
         Self { class, mean_run_us: None, ready, returned, alone }
     }
 
@@ -363,7 +362,7 @@ impl TaskJob {
         let avoids_some = !self.avoided(task).is_empty();
         let class = self.class_mut(self.graph.slot(task).class);
         if avoids_some {
-            class.returned.insert(task, Standing::First);
+            class.returned.insert(task);
         } else {
             class.ready.push(Reverse(task));
         }
@@ -431,7 +430,7 @@ impl TaskJob {
     pub(super) fn clear_schedules(&mut self) {
         for class in &mut self.classes {
             class.ready = BinaryHeap::new();
-            class.returned.clear();
+            class.returned = ReturnedTasks::default();
             class.alone.clear();
         }
         self.end_trainings();

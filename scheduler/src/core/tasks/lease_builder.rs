@@ -71,7 +71,7 @@ impl<'a> LeaseBuilder<'a> {
     /// Takes the task out that is the next one for this worker: what came back from another one first.
     fn next_ready(&self, job: &mut TaskJob, class: ClassIndex) -> Option<u32> {
         if let Some(task) = self.next_returned(job, class) {
-            job.class_mut(class).returned.remove(&task);
+            job.class_mut(class).returned.remove(task);
             return Some(task);
         }
         job.class_mut(class).ready.pop().map(|Reverse(task)| task)

@@ -30,6 +30,7 @@ mod queue_limit;
 mod ready_class;
 mod reconstruction;
 mod record;
+mod returned;
 mod settling;
 mod summary;
 mod trained;
