@@ -280,8 +280,7 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run) && is_given_up(fetched.number));
     // One that another shard could not keep is not written here, either: its copy would lie in memory until
     // the next one.
-    let served = shared.jobs.find(run).ok();
-    let of_job = [served, shared.followed.find(run)];
+    let of_job = [shared.jobs.find_open(run), shared.followed.find(run)];
     of_job.iter().flatten().for_each(|shard| shard.give_checkpoints_up(numbers, through));
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
@@ -306,8 +305,8 @@ pub(super) fn remove_all(
     run: &RunId,
     _alone: &MutexGuard<'_, ()>,
 ) -> Result<(), ShardFault> {
-    let served = shared.jobs.find(run).ok();
-    [served, shared.followed.find(run)].iter().flatten().for_each(|shard| shard.end_checkpoints());
+    let of_job = [shared.jobs.find_open(run), shared.followed.find(run)];
+    of_job.iter().flatten().for_each(|shard| shard.end_checkpoints());
     standby_files::end(shared, run);
     shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run));
     let dir = folder_of(shared, run);

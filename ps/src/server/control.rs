@@ -328,7 +328,8 @@ impl Shard for Control {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             checkpoints::keep(s, &run, &numbers, through)?;
-            if let Ok(shard) = s.jobs.find(&run) {
+            // One that was set aside has no standby to tell.
+            if let Some(shard) = s.jobs.find_open(&run) {
                 shard.record(StandbyOp::KeepCheckpoints { numbers, through });
             }
             Ok(())

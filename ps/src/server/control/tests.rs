@@ -173,6 +173,28 @@ fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
 }
 
 #[test]
+fn checkpoints_of_a_job_that_was_set_aside_are_removed_and_the_job_is_not_read_for_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = shard(&[0.0; 3]);
+    Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
+    let checkpoints = dir.path().join("checkpoints/digits-00000000");
+    std::fs::create_dir_all(&checkpoints).unwrap();
+    (1..=2).for_each(|number| std::fs::write(checkpoints.join(format!("{number}.checkpoint")), "").unwrap());
+    let shared = Shared::for_test(dir.path());
+    shared.begin(|| Ok(())).unwrap();
+    serve_beside(&shared, None);
+    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+    let runtime = Runtime::new().unwrap();
+    for (numbers, through, left) in [(vec![2], 2, 1), (vec![], u64::MAX, 0)] {
+        let (epoch, run) = (EngineEpoch(1), saved.run().clone());
+        let retain = control.clone().retain_checkpoints(tarpc::context::current(), epoch, run, numbers, through);
+        runtime.block_on(retain).unwrap();
+        let files = std::fs::read_dir(&checkpoints).map_or(0, Iterator::count);
+        assert_eq!((files, shared.jobs.open_jobs().len()), (left, 0));
+    }
+}
+
+#[test]
 fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let (shared, job) = serving(dir.path());
