@@ -242,8 +242,11 @@ impl Shard for Control {
     ) -> Result<Vec<ClosedBarrier>, ShardFault> {
         let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
         self.while_serving().await;
-        self.shared.jobs.fence().check(epoch)?;
-        let shard = self.shared.jobs.find(&run)?;
+        let find = self.clone().blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            s.jobs.find(&run)
+        });
+        let shard = find.await?;
         let mut moved = shard.watch();
         let mut has_gathered = false;
         loop {

@@ -1,6 +1,12 @@
 //! Orders of the engine as a shard carries them out.
 
-use std::{future::Future as _, pin::pin, sync::atomic::Ordering, task::Waker};
+use std::{
+    future::Future as _,
+    pin::pin,
+    sync::{Mutex, atomic::Ordering},
+    task::Waker,
+    thread,
+};
 
 use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::{
@@ -13,7 +19,7 @@ use super::{
     super::{pull::tests::shard, rig::follow_orders},
     *,
 };
-use crate::shard::Batch;
+use crate::shard::{AsideJob, Batch};
 
 const TERM: u64 = 7;
 
@@ -192,6 +198,27 @@ fn checkpoints_of_a_job_that_was_set_aside_are_removed_and_the_job_is_not_read_f
         let files = std::fs::read_dir(&checkpoints).map_or(0, Iterator::count);
         assert_eq!((files, shared.jobs.open_jobs().len()), (left, 0));
     }
+}
+
+#[test]
+fn whoever_waits_for_barriers_of_a_job_that_is_read_first_holds_up_no_other_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = Shared::for_test(dir.path());
+    serve_beside(&shared, None);
+    let (run, epoch) = (shard(&[0.0; 3]).run().clone(), EngineEpoch(1));
+    let read_by = Arc::new(Mutex::new(None));
+    let noted = read_by.clone();
+    let read = Arc::new(move || {
+        *noted.lock().unwrap() = Some(thread::current().id());
+        Ok(Some(shard(&[0.0; 3])))
+    });
+    shared.jobs.add_aside(AsideJob { run: run.clone(), epoch, written_at: SystemTime::now(), read });
+    let control = Control { shared, hang_up: Arc::default() };
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let closed = runtime.block_on(control.await_closed(tarpc::context::current(), epoch, run, 0, 0));
+    assert_eq!(closed, Ok(Vec::new()));
+    let read_by = read_by.lock().unwrap().expect("it was read");
+    assert_ne!(read_by, thread::current().id(), "the thread that serves all orders");
 }
 
 #[test]
