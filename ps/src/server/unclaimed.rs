@@ -45,18 +45,16 @@ impl UnclaimedJobs {
         unclaimed.get(run).is_some_and(Option::is_some)
     }
 
-    /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not
-    /// be read again. Whether it was set aside until now.
+    /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it, of
+    /// whichever run, must not be read again. Whether it was set aside until now.
     pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
         // Held until the file is gone: whoever asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
-        let Some(Some(path)) = unclaimed.get(run) else {
-            unclaimed.remove(run);
-            return Ok(false);
-        };
-        remove(saves, path)?;
-        unclaimed.remove(run);
-        Ok(true)
+        let of_job = unclaimed.iter().filter(|(known, _)| known.is_of_same_job(run));
+        let paths: Vec<_> = of_job.filter_map(|(_, path)| path.clone()).collect();
+        paths.iter().try_for_each(|path| remove(saves, path))?;
+        unclaimed.retain(|known, _| !known.is_of_same_job(run));
+        Ok(!paths.is_empty())
     }
 
     /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it
@@ -121,7 +119,24 @@ fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
+    use syncline_scheduler::ids::Generation;
+
     use super::{super::pull::tests::shard, *};
+
+    #[test]
+    fn whoever_asks_for_a_later_run_of_a_job_claims_what_was_set_aside_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (saves, unclaimed) = (Saves::open(dir.path().to_owned()).unwrap(), UnclaimedJobs::default());
+        let before = shard(&[0.0; 3]);
+        let later = RunId { generation: Generation(2), ..before.run().clone() };
+        let other = RunId { generation: Generation::first(9), ..later.clone() };
+        let path = saves.set_aside(&before).unwrap();
+        unclaimed.add(before.run(), Some(path.clone()));
+        assert_eq!(unclaimed.claim(&saves, &other), Ok(false));
+        assert!(path.exists() && unclaimed.is_set_aside(before.run()), "another job of the name");
+        assert_eq!(unclaimed.claim(&saves, &later), Ok(true));
+        assert!(!path.exists() && !unclaimed.is_set_aside(before.run()));
+    }
 
     #[test]
     fn who_counts_jobs_waits_for_none_whose_file_is_being_removed() {
