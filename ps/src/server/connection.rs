@@ -7,7 +7,7 @@ use syncline_rpc::ShardFault;
 use super::lending::Lending;
 use crate::{
     codec::{Codec, CodecFault},
-    shard::CHUNK_ELEMENTS,
+    shard::{CHUNK_ELEMENTS, JobShard},
     transport::Duplex,
     wire::Reply,
 };
@@ -57,6 +57,15 @@ impl<'a, D: Duplex> Connection<'a, D> {
     /// Sends an answer without body, or the fault.
     pub fn answer(&mut self, reply: Result<Reply, ShardFault>) -> io::Result<()> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
+    }
+
+    /// Answers about a job, unless it is frozen, or was until just now, and only that speaks against it: who
+    /// is told that a job is over would wait for another task in vain, and is hung up on instead.
+    pub fn answer_about(&mut self, job: &JobShard, reply: Result<Reply, ShardFault>) -> io::Result<()> {
+        match reply {
+            Err(ShardFault::Closed { .. }) if !job.is_over() => Err(io::ErrorKind::ConnectionRefused.into()),
+            reply => self.answer(reply),
+        }
     }
 
     /// Says what is wrong with a request, and ends the connection: the rest of it cannot be told from the
@@ -113,9 +122,24 @@ impl<'a, D: Duplex> Connection<'a, D> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::{
+        io::{Read, Write},
+        sync::Arc,
+    };
 
-    use super::*;
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Incarnation},
+        sync::PushMode,
+    };
+
+    use super::{
+        super::{norms, pull, push},
+        *,
+    };
+    use crate::{
+        shard::{JobTable, PushHeader, ReadCondition},
+        wire::SessionKey,
+    };
 
     /// Holds back what more follows of, as TCP does.
     #[derive(Default)]
@@ -154,6 +178,46 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    /// What was asked before the job was frozen is answered behind that, and its connection is not cut yet.
+    #[test]
+    fn nobody_is_told_that_a_job_is_over_that_is_being_set_aside() {
+        let (jobs, epoch) = (JobTable::default(), EngineEpoch(1));
+        let job = Arc::new(pull::tests::shard_that_clips(&[0.0; 3], Some(1.0)));
+        jobs.restore(job.clone());
+        job.freeze(epoch).unwrap();
+        let session = SessionKey { run: job.run().clone(), incarnation: Incarnation(1) };
+        let mode = PushMode::Apply;
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };
+        type Ask<'a> = &'a dyn Fn(&mut Connection<'_, Holding>) -> io::Result<()>;
+        let order = push::PushRequest {
+            session: &session,
+            seq: 1,
+            first_chunk: 0,
+            header: &header,
+            codec: Codec::Plain,
+        };
+        let asked: [Ask<'_>; 4] = [
+            &|connection| push::serve(&jobs, connection, order, 0),
+            &|connection| push::serve_cursor(&jobs, connection, &session),
+            &|connection| {
+                pull::serve(&jobs, connection, &session, ReadCondition::version(0), Codec::Plain)
+            },
+            &|connection| norms::serve(&jobs, connection, &session, 0),
+        ];
+        let ask = |ask: Ask<'_>| {
+            let mut duplex = Holding::default();
+            let asked = ask(&mut Connection::new(&mut duplex));
+            (asked.map_err(|error| error.kind()), duplex.sent.is_empty())
+        };
+        for is_asked in asked {
+            assert_eq!(ask(is_asked), (Err(io::ErrorKind::ConnectionRefused), true));
+        }
+        jobs.close(epoch, job.run()).unwrap();
+        for is_asked in asked {
+            assert_eq!(ask(is_asked), (Ok(()), false), "it is over");
         }
     }
 

@@ -109,16 +109,17 @@ pub(super) fn serve<D: Duplex>(
     session: &SessionKey,
     round: u64,
 ) -> std::io::Result<()> {
+    let job = match jobs.find(&session.run) {
+        Ok(job) => job,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
     let mut presence = PresenceCheck::default();
-    let norm = jobs.find(&session.run).and_then(|job| {
-        let squares = job.wait_norm(round, || presence.is_there(connection))?;
-        Ok((job, squares))
-    });
-    if let Ok((job, _)) = &norm {
+    let squares = job.wait_norm(round, || presence.is_there(connection));
+    if squares.is_ok() {
         // What the standby lacks may come otherwise if it serves: the other shard would shorten another mean.
         presence.until(connection, |is_there| job.confirm(is_there))?;
     }
-    connection.answer(norm.map(|(_, squares)| Reply::Norm { squares }))
+    connection.answer_about(&job, squares.map(|squares| Reply::Norm { squares }))
 }
 
 #[cfg(test)]

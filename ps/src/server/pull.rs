@@ -53,20 +53,20 @@ pub(super) fn serve<D: Duplex>(
     condition: ReadCondition,
     codec: Codec,
 ) -> io::Result<()> {
+    let job = match jobs.find(&session.run) {
+        Ok(job) => job,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
     let mut presence = PresenceCheck::default();
-    let grant = jobs.find(&session.run).and_then(|job| {
-        let grant = job.wait_readable(session.incarnation, condition, || presence.is_there(connection))?;
-        Ok((job, grant))
-    });
-    match grant {
-        Ok((job, grant)) => {
+    match job.wait_readable(session.incarnation, condition, || presence.is_there(connection)) {
+        Ok(grant) => {
             // A version that the standby lacks may not be worked on: it would be made again behind that work.
             if condition.needs_close() {
                 presence.until(connection, |is_there| job.confirm_close(is_there))?;
             }
             send(&job, connection, &grant, codec)
         }
-        Err(fault) => connection.answer(Err(fault)),
+        Err(fault) => connection.answer_about(&job, Err(fault)),
     }
 }
 

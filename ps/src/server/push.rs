@@ -32,19 +32,17 @@ pub(super) fn serve_cursor<D: Duplex>(
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
 ) -> io::Result<()> {
-    let job = jobs.find(&session.run);
-    if let Ok(job) = &job {
-        // What closes the round may be the very push whose end is asked for.
-        PresenceCheck::default().until(connection, |is_there| job.wait_while_busy(is_there))?;
-    }
-    let found = job.and_then(|job| {
-        let cursor = job.push_cursor(session.incarnation)?;
-        Ok((job, cursor))
-    });
-    if let Ok((job, _)) = &found {
+    let job = match jobs.find(&session.run) {
+        Ok(job) => job,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
+    // What closes the round may be the very push whose end is asked for.
+    PresenceCheck::default().until(connection, |is_there| job.wait_while_busy(is_there))?;
+    let cursor = job.push_cursor(session.incarnation);
+    if cursor.is_ok() {
         PresenceCheck::default().until(connection, |is_there| job.confirm(is_there))?;
     }
-    connection.answer(found.map(|(_, cursor)| Reply::PushCursor(cursor)))
+    connection.answer_about(&job, cursor.map(Reply::PushCursor))
 }
 
 /// Answers one push. An error leaves what was applied so far resumable.
@@ -89,7 +87,7 @@ pub(super) fn answer_push<D: Duplex>(
     if ack.is_ok() {
         PresenceCheck::default().until(connection, |is_there| job.confirm(is_there))?;
     }
-    connection.answer(ack.map(Reply::Pushed))
+    connection.answer_about(job, ack.map(Reply::Pushed))
 }
 
 fn expected_bytes(job: &JobShard, order: PushRequest<'_>) -> u64 {

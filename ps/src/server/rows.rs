@@ -94,7 +94,7 @@ pub(super) fn serve_pull<D: Duplex>(
             }
             send(&job, connection, &selection, &grant)
         }
-        Err(fault) => connection.answer(Err(fault)),
+        Err(fault) => connection.answer_about(&job, Err(fault)),
     }
 }
 
