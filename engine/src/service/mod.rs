@@ -13,6 +13,7 @@ mod blob_release;
 mod checkpoints;
 mod client_handler;
 mod clock;
+mod closings;
 mod cluster_watch;
 mod commits;
 mod context;

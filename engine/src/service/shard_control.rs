@@ -18,7 +18,7 @@ use syncline_scheduler::{
 use tokio::sync::Semaphore;
 
 use super::{
-    blob_release::Released, clock::Clock, job_directory::JobDirectory, message::Message,
+    blob_release::Released, clock::Clock, closings::Closings, job_directory::JobDirectory, message::Message,
     queue::DecisionQueue, run_work::RunWork, shards::ShardDirectory, shared_parts::SharedParts,
 };
 
@@ -44,6 +44,7 @@ pub(super) struct ShardControl {
     pub(super) jobs: JobDirectory,
     /// Everything that is started for a job ends when the job is closed.
     pub(super) work: RunWork,
+    pub(super) closings: Closings,
     /// A place for each snapshot that is being written.
     pub(super) snapshot_slots: Arc<Semaphore>,
     /// Blobs that are to be removed, and that no shard was told of.
@@ -66,6 +67,7 @@ impl ShardControl {
             queue,
             jobs,
             work: RunWork::default(),
+            closings: Closings::default(),
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             released: Arc::default(),
             shared_parts: SharedParts::default(),

@@ -10,7 +10,7 @@ use syncline_scheduler::{
     spec::TrainSpec,
 };
 use tarpc::client::RpcError;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
@@ -46,6 +46,8 @@ impl ShardControl {
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
             let Some(train) = control.jobs.train_spec(&run.job) else { return };
+            // A process that hangs answers nothing, and its standby holds up nobody.
+            let _ = timeout(CALL_TIMEOUT, control.closings.until_over(&run.job)).await;
             let mut unreadable_since: Option<Instant> = None;
             let patience = read_patience(checkpoint, has_others);
             let mut told = String::new();
@@ -262,11 +264,11 @@ mod tests {
     };
 
     use syncline_scheduler::{
-        core::PushProgress,
+        core::{LastWeights, PushProgress},
         fault_code::FaultCode,
         ids::{Generation, Superstep},
         sim,
-        spec::ValidJob,
+        spec::{JobSpec, ValidJob},
     };
 
     use super::*;
@@ -320,6 +322,44 @@ mod tests {
 
     fn training() -> ValidJob {
         sim::training_job(sim::training("asp".parse().unwrap(), 8, 1)).validated().unwrap()
+    }
+
+    /// The shard would set the earlier one aside, and cut off the workers of all jobs for it.
+    #[tokio::test]
+    async fn a_job_is_opened_once_the_shards_have_closed_the_one_that_had_its_name() {
+        let (requests, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let open = move |request| match request {
+            ShardRequest::Open { job, .. } => {
+                requests.send(job.run.job).unwrap();
+                ShardResponse::Open(Ok(ShardState {
+                    generation: job.run.generation,
+                    progress: Default::default(),
+                    pushes: 0,
+                }))
+            }
+            ShardRequest::Close { .. } => ShardResponse::Close(Ok(())),
+            _ => ShardResponse::AwaitClosed(Ok(Vec::new())),
+        };
+        let (control, _inbox) = control_with(0, open).await;
+        let named = |name: &str| {
+            let training = sim::training_job(sim::training("asp".parse().unwrap(), 8, 1));
+            let spec = JobSpec { id: name.parse().unwrap(), ..training }.validated().unwrap();
+            control.jobs.remember_spec(&spec);
+            RunId { job: spec.id.clone(), generation: Generation::first(2) }
+        };
+        let (next, other) = (named("digits"), named("other"));
+        let closing = control.closings.begin(&run().job);
+        for run in [&next, &other] {
+            control.open_shards(run.clone(), None, false, None);
+        }
+        // Which was ordered later.
+        assert_eq!(asked.recv().await, Some(other.job));
+        drop(closing);
+        assert_eq!(asked.recv().await, Some(next.job.clone()));
+        control.close_shards(&next, LastWeights::Drop);
+        let mut until_over = std::pin::pin!(control.closings.until_over(&next.job));
+        assert!(futures::poll!(until_over.as_mut()).is_pending(), "no shard has been told yet");
+        until_over.await;
     }
 
     #[tokio::test]

@@ -63,12 +63,17 @@ impl ShardControl {
     pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
         self.work.end(run);
         let (control, run) = (self.clone(), run.clone());
+        // Before this returns: another job of the name may be opened next.
+        let closings: Vec<_> = match weights {
+            LastWeights::Keep => Vec::new(),
+            _ => self.shards.indices().map(|shard| (shard, self.closings.begin(&run.job))).collect(),
+        };
         self.work.spawn(&run.clone(), async move {
             if weights == LastWeights::Keep {
                 let outcome = control.save_last_weights(&run).await;
                 return control.queue.tell(Input::WeightsKept { run, outcome });
             }
-            for shard in control.shards.indices() {
+            for (shard, closing) in closings {
                 let (control, run) = (control.clone(), run.clone());
                 tokio::spawn(async move {
                     let epoch = control.epoch;
@@ -88,6 +93,7 @@ impl ShardControl {
                             }
                         })
                         .await;
+                    drop(closing);
                     // A shard that is away is asked what it holds when it comes back; one that is there and
                     // has not answered, now.
                     match closed {
