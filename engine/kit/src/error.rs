@@ -147,6 +147,16 @@ pub enum KitError {
         /// What this run has logged: at most the last 15 lines.
         tail: String,
     },
+    /// It would start, without the data in that file, and then take its name for a new one.
+    #[error("[E662] `{}` does not name `{file}`, which holds data: the server would begin without it", manifest.display())]
+    CutManifest {
+        /// The list of its files, by which a server goes.
+        manifest: PathBuf,
+        /// A file beside it.
+        file: String,
+        /// The line that is missing, as such a server writes it.
+        line: String,
+    },
     /// The driver brings the library; without it there is no GPU that could be used.
     #[error("[E491] {device} cannot be used: {library}, a part of the NVIDIA driver, is not on this machine")]
     NoDriver {
@@ -192,6 +202,7 @@ impl KitError {
             Self::NoDriver { .. } => "E491",
             Self::MissingCuda { .. } => "E492",
             Self::Foreign { .. } => "E659",
+            Self::CutManifest { .. } => "E662",
         }
     }
 
@@ -220,6 +231,10 @@ impl KitError {
             Self::Foreign { .. } => "name a cache of your own with SYNCLINE_CACHE, such as a folder below your home; if nobody else has put \
                 anything there, `chmod o-w` it, or have it belong to you"
                 .into(),
+            Self::CutManifest { line, .. } => format!(
+                "keep all files: copy the folder, then restore the manifest from a backup, or write the line that it lost at its end, `{line}`; to go on \
+                 without that data, move the folder away"
+            ),
             Self::ServerEnded { log, .. } => format!("the log says why: `{}`", log.display()),
             Self::PortTaken { .. } => "choose another port, or none to have a free one chosen".into(),
             Self::DirInUse { .. } => "stop the other server, or choose another directory".into(),

@@ -17,6 +17,7 @@
 //! Nothing here prints: progress goes to a reporter, and a [`KitError`] says what to do in its
 //! [`hint`](KitError::hint). [`RedisServer`] runs the server that was found.
 
+mod aof_manifest;
 mod cuda;
 mod device;
 mod digest;

@@ -8,6 +8,7 @@
 //! what we and its callers send there. So each start has a password of its own, which nobody is told and
 //! which is sent nowhere before the server's own log says that it has the port.
 
+use crate::aof_manifest::check_manifest;
 use crate::password::Password;
 use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path};
 use crate::{
@@ -77,6 +78,7 @@ impl RedisServer {
         let dir = options.dir.canonicalize().map_err(KitError::io("resolve", &options.dir))?;
         let lock = lock(&dir)?;
         let options = RedisOptions { dir, ..options };
+        check_manifest(&options.dir)?;
         let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
         loop {
             ports_left -= 1;

@@ -127,6 +127,25 @@ fn data_survives_a_restart_in_a_folder_with_an_odd_name() {
     assert_eq!(call(&start_in(&dir).url(), "GET epoch").unwrap(), "7");
 }
 
+/// By itself a server that finds one begins with nothing, and truncates the file that it does not name.
+#[test]
+fn a_manifest_that_was_cut_is_refused_with_the_line_that_it_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path());
+    assert_eq!(call(&server.url(), "SET epoch 7").unwrap(), "+OK");
+    drop(server);
+    let manifest = dir.path().join("appendonlydir/appendonly.aof.manifest");
+    let whole = fs::read_to_string(&manifest).unwrap();
+    let base: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
+    fs::write(&manifest, &base).unwrap();
+    let refused = RedisServer::start(&server_program(), RedisOptions::new(dir.path())).unwrap_err();
+    assert_eq!(refused.code(), "E662", "{refused}");
+    let lost = whole.lines().last().unwrap();
+    assert!(refused.hint().unwrap().contains(lost), "{refused}: {:?}", refused.hint());
+    fs::write(&manifest, format!("{base}{lost}\n")).unwrap();
+    assert_eq!(call(&start_in(dir.path()).url(), "GET epoch").unwrap(), "7");
+}
+
 #[test]
 fn parallel_starts_get_different_ports() {
     let temp = tempfile::tempdir().unwrap();
