@@ -896,3 +896,54 @@ async fn a_node_of_a_redis_cluster_is_refused_before_anything_is_written() {
     let refused = RedisStore::connect(&redis.url()).await.err().unwrap();
     assert_eq!(refused.code(), "E209", "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_of_a_database_that_the_server_does_not_have_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let refused = RedisStore::connect(format!("{}99", redis.url())).await.err().unwrap();
+    let text = refused.to_string();
+    assert_eq!((refused.code(), refused.is_passing()), ("E656", false), "{text}");
+    assert!(text.contains("/99 ") && text.contains("out of range"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_refused_with_its_master_named_until_it_is_a_master() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    store.query::<()>("set", &["REPLICAOF", "192.0.2.1", "6379"]).await.unwrap();
+    let refused = RedisStore::connect(&redis.url()).await.err().unwrap();
+    assert_eq!((refused.code(), refused.is_passing()), ("E658", true), "{refused}");
+    assert!(refused.hint().unwrap().contains("192.0.2.1:6379"), "{refused}");
+    store.query::<()>("set", &["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    RedisStore::connect(&redis.url()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_lose_jobs_says_so_and_one_that_may_not_tell_is_taken_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let risks =
+        async |store: &RedisStore| store.risks().await.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(risks(&store).await.is_empty(), "{:?}", risks(&store).await);
+    let settings =
+        [("maxmemory", "1gb"), ("maxmemory-policy", "allkeys-lru"), ("appendonly", "no"), ("save", "")];
+    for (name, value) in settings {
+        store.query::<()>("set", &["CONFIG", "SET", name, value]).await.unwrap();
+    }
+    let told = risks(&store).await;
+    assert!(told[0].contains("allkeys-lru") && told[1].contains("appendonly is no"), "{told:?}");
+    let allow = |rights: &'static [&str]| {
+        let words =
+            [&["ACL", "SETUSER", "trainer", "on", ">p", "~syncline:*", "+@all", "-@dangerous"], rights];
+        let store = store.clone();
+        async move { store.query::<()>("set", &words.concat()).await.unwrap() }
+    };
+    let url = redis.address().replace("redis://", "redis://trainer:p@");
+    allow(&[]).await;
+    assert!(risks(&RedisStore::connect(&url).await.unwrap()).await.is_empty(), "neither INFO nor CONFIG");
+    allow(&["+info"]).await;
+    assert_eq!(risks(&RedisStore::connect(&url).await.unwrap()).await, told[..1], "CONFIG is forbidden");
+}

@@ -37,7 +37,7 @@ use super::{
     shards::ShardDirectory,
     worker_handler::WorkerHandler,
 };
-use crate::store::{RedisStore, StoreError};
+use crate::store::{RedisRisk, RedisStore, StoreError};
 
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
@@ -124,12 +124,18 @@ pub struct EngineHandle {
     activate: watch::Sender<Result<Lead, InactiveReason>>,
     active: watch::Receiver<Result<Lead, InactiveReason>>,
     panicked: watch::Receiver<Option<String>>,
+    risks: Vec<RedisRisk>,
 }
 
 impl EngineHandle {
     /// Where the engine listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How the Redis server was set up at the start so that it may lose jobs.
+    pub fn redis_risks(&self) -> &[RedisRisk] {
+        &self.risks
     }
 
     /// Waits until this engine is the active one.
@@ -186,6 +192,7 @@ pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> 
     let address =
         listener.local_addr().map_err(|source| EngineError::Listen { address: options.listen, source })?;
     let store = RedisStore::connect(options.redis.clone()).await?;
+    let risks = store.risks().await;
     let shards = ShardDirectory::new(options.shards, options.token.clone());
     let (activate, active) = watch::channel(Err(InactiveReason::Changing));
     let (tell, panicked) = watch::channel(None);
@@ -217,7 +224,7 @@ pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> 
             }
         }),
     ];
-    Ok(EngineHandle { address, tasks, activate, active, panicked })
+    Ok(EngineHandle { address, tasks, activate, active, panicked, risks })
 }
 
 /// Runs `leading` to its end; a panic makes the engine inactive and is reported to the holder of the handle.
@@ -301,8 +308,14 @@ mod tests {
         let (activate, active) = watch::channel(Ok(lead));
         let (tell, panicked) = watch::channel(None);
         let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
-        let mut engine =
-            EngineHandle { address, tasks, activate: activate.clone(), active: active.clone(), panicked };
+        let mut engine = EngineHandle {
+            address,
+            tasks,
+            activate: activate.clone(),
+            active: active.clone(),
+            panicked,
+            risks: Vec::new(),
+        };
         report_panic(async { panic!("a task without its node") }, &activate, &tell).await;
         assert_eq!(engine.panicked().await, "a task without its node");
         assert!(active.borrow().is_err());

@@ -1,6 +1,9 @@
 //! Why the store refused or failed.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use redis::{ErrorKind, RedisError};
 use syncline_scheduler::ids::JobId;
@@ -100,6 +103,30 @@ pub enum StoreError {
         /// Address of the server, without user name and password.
         url: String,
     },
+    /// Before anything was asked: the number at the end of the address is none that it has, or gives to us.
+    #[error("[E656] the redis server at {url} does not give the database of that number: {refusal}")]
+    Database {
+        /// Address of the server, without user name and password.
+        url: String,
+        /// What the server said.
+        refusal: String,
+    },
+    /// Before anything was asked: it watches servers and holds no keys.
+    #[error("[E657] the redis server at {url} is a sentinel, which watches others and keeps no jobs")]
+    Sentinel {
+        /// Address of the server, without user name and password.
+        url: String,
+    },
+    /// For now, as it may be made a master; nothing was asked.
+    #[error(
+        "[E658] the redis server at {url} is a replica of {master}, and keeps nothing that is written to it"
+    )]
+    Replica {
+        /// Address of the server, without user name and password.
+        url: String,
+        /// The server that it copies, as `HOST:PORT`.
+        master: String,
+    },
     /// Before anything was asked.
     #[error("[E208] cannot read the password of the redis server from {}", path.display())]
     PasswordFile {
@@ -141,6 +168,9 @@ impl StoreError {
             Self::Newer { .. } => "E207",
             Self::PasswordFile { .. } => "E208",
             Self::Cluster { .. } => "E209",
+            Self::Database { .. } => "E656",
+            Self::Sentinel { .. } => "E657",
+            Self::Replica { .. } => "E658",
         }
     }
 
@@ -162,6 +192,17 @@ impl StoreError {
             Self::Cluster { .. } => {
                 "name a server with `cluster-enabled no`, of one node or with replicas; of a managed service one with cluster mode off"
             }
+            Self::Database { .. } => {
+                "name a database that it has, as the last part of the address, redis://HOST:PORT/1: 0 to 15 unless its setting `databases` says otherwise; a node of a cluster has 0 alone"
+            }
+            Self::Sentinel { .. } => {
+                "name the server that it watches: `redis-cli -p PORT SENTINEL get-master-addr-by-name NAME` with the sentinel's port tells where that is"
+            }
+            Self::Replica { master, .. } => {
+                return Some(format!(
+                    "name the server that it copies, {master}; where that is gone, make this one the master: `redis-cli REPLICAOF NO ONE`"
+                ));
+            }
             Self::Full { .. } => {
                 "delete jobs that are over, cancel what is not needed, or give Redis more: `redis-cli CONFIG SET maxmemory BYTES`"
             }
@@ -175,7 +216,7 @@ impl StoreError {
 
     /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Full { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Full { .. } | Self::Replica { .. })
     }
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
@@ -189,12 +230,30 @@ impl StoreError {
                 | Self::Newer { .. }
                 | Self::PasswordFile { .. }
                 | Self::Cluster { .. }
+                | Self::Database { .. }
+                | Self::Sentinel { .. }
+                | Self::Replica { .. }
         )
     }
 
     /// What answers at `address` is none of ours: for now, as another program may have the port for a while.
     pub(super) fn foreign(op: &'static str, address: &RedisAddress) -> Self {
         Self::Unavailable { op, cause: format!("{address}: what answers there is no Redis server") }
+    }
+
+    /// Why no connection to the server at `address` could be begun. Whatever may be well a moment later passes.
+    pub(super) fn of_connecting(address: &RedisAddress, error: &RedisError) -> Self {
+        let url = address.to_string();
+        match error {
+            _ if is_locked_out(error) => Self::Locked {
+                url,
+                refusal: error.to_string(),
+                password_file: address.password_file().map(Path::to_path_buf),
+            },
+            _ if is_of_database(error) => Self::Database { url, refusal: error.to_string() },
+            _ if is_foreign(error) => Self::foreign("connect", address),
+            _ => Self::Unavailable { op: "connect", cause: format!("{url}: {error}") },
+        }
     }
 
     /// What an error of the server at `address` means.
@@ -242,7 +301,12 @@ fn is_foreign(error: &RedisError) -> bool {
 /// Whether no connection could be begun, for a reason that a lost connection which connects anew by itself
 /// keeps as its answer to everything that is asked from then on.
 pub(super) fn is_of_connecting(error: &RedisError) -> bool {
-    is_foreign(error) || error.to_string().contains("refused to switch database")
+    is_foreign(error) || is_of_database(error)
+}
+
+/// Whether the server has no database of the number in the address.
+fn is_of_database(error: &RedisError) -> bool {
+    error.to_string().contains("refused to switch database")
 }
 
 /// Whether a server that has become a replica refuses to write, on its own or in a script.

@@ -1,7 +1,7 @@
 //! How full the memory of the Redis server is: beyond its limit it takes no writes but those that free
 //! memory.
 
-use super::info_number::info_number;
+use super::redis_info::info_number;
 
 /// Share of the limit above which there is no room for another job: what was taken in has to end in the rest.
 const NEARLY_FULL_PERCENT: u128 = 90;

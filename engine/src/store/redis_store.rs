@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    path::Path,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use redis::{
-    Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, Script, ServerErrorKind, aio::ConnectionManager,
+    Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind,
+    aio::ConnectionManager,
 };
 use syncline_scheduler::{
     core::Commit,
@@ -22,9 +22,10 @@ use super::{
     batch::{CommitMode, MemoryLimit, commit_call},
     connection::SharedConnection,
     error::{StoreError, is_locked_out, is_of_connecting, is_read_only},
-    info_number::info_number,
     keys::JobKeys,
+    redis_info::info_number,
     redis_memory::RedisMemory,
+    redis_setup::{RedisRisk, ServerKind},
 };
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it
@@ -111,25 +112,17 @@ impl RedisStore {
     }
 
     async fn connect_once(address: &RedisAddress) -> Result<Self, StoreError> {
-        let unavailable = |cause: String| StoreError::Unavailable { op: "connect", cause };
-        let locked = |refusal| StoreError::Locked {
-            url: address.to_string(),
-            refusal,
-            password_file: address.password_file().map(Path::to_path_buf),
-        };
         let connection = timeout(CALL_TIMEOUT, SharedConnection::open(address.clone(), address.client()?))
             .await
-            .map_err(|_| unavailable(format!("{address} did not answer")))?
-            .map_err(|e| match is_locked_out(&e) {
-                true => locked(e.to_string()),
-                false => unavailable(format!("{address}: {e}")),
-            })?;
+            .map_err(|_| StoreError::Unavailable {
+                op: "connect",
+                cause: format!("{address} did not answer"),
+            })?
+            .map_err(|error| StoreError::of_connecting(address, &error))?;
         if let Some(refusal) = refusal_without_password(connection.get().0).await {
-            return Err(locked(refusal));
+            return Err(StoreError::of_connecting(address, &refusal));
         }
-        if is_clustered(connection.get().0).await {
-            return Err(StoreError::Cluster { url: address.to_string() });
-        }
+        check_kind(connection.get().0, address).await?;
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
@@ -292,6 +285,13 @@ impl RedisStore {
         Ok(RedisMemory::of_info(&info))
     }
 
+    /// How the server is set up so that it may lose jobs, as far as it tells.
+    pub async fn risks(&self) -> Vec<RedisRisk> {
+        let Ok(info) = self.query::<String>("info", &["INFO"]).await else { return Vec::new() };
+        let saves = self.query::<Vec<String>>("read setting", &["CONFIG", "GET", "save"]).await;
+        RedisRisk::of_info(&info, saves.ok().as_deref().and_then(|pair| pair.get(1)).map(String::as_str))
+    }
+
     /// Any command, for `doctor`.
     pub async fn query<T: FromRedisValue>(&self, op: &'static str, words: &[&str]) -> Result<T, StoreError> {
         self.bounded(op, || {
@@ -332,17 +332,24 @@ fn as_text(fields: Fields) -> BTreeMap<String, String> {
 
 /// What a server says that wants a password and was given none. Whatever else fails here is told by the first
 /// call.
-async fn refusal_without_password(mut connection: ConnectionManager) -> Option<String> {
+async fn refusal_without_password(mut connection: ConnectionManager) -> Option<RedisError> {
     let asked = timeout(CALL_TIMEOUT, connection.ping::<()>()).await.ok()?;
-    asked.err().filter(is_locked_out).map(|error| error.to_string())
+    asked.err().filter(is_locked_out)
 }
 
-/// Whether it is a node of a cluster. One that does not tell is taken for none.
-async fn is_clustered(mut connection: ConnectionManager) -> bool {
-    let mut info = redis::cmd("INFO");
-    info.arg("cluster");
-    let asked = timeout(CALL_TIMEOUT, info.query_async::<String>(&mut connection)).await;
-    matches!(asked, Ok(Ok(info)) if info_number(&info, "cluster_enabled") == Some(1))
+/// Refuses a server on which no engine could ever lead. One that does not tell what it is, is tried.
+async fn check_kind(mut connection: ConnectionManager, address: &RedisAddress) -> Result<(), StoreError> {
+    let info = redis::cmd("INFO");
+    let Ok(Ok(info)) = timeout(CALL_TIMEOUT, info.query_async::<String>(&mut connection)).await else {
+        return Ok(());
+    };
+    let url = address.to_string();
+    match ServerKind::of_info(&info) {
+        ServerKind::Single => Ok(()),
+        ServerKind::ClusterNode => Err(StoreError::Cluster { url }),
+        ServerKind::Sentinel => Err(StoreError::Sentinel { url }),
+        ServerKind::Replica { master } => Err(StoreError::Replica { url, master }),
+    }
 }
 
 #[cfg(test)]

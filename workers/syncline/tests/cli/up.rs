@@ -116,6 +116,24 @@ fn its_redis_server_has_another_password_after_each_start_and_the_same_engine_go
 }
 
 #[test]
+fn an_engine_says_at_its_start_that_redis_may_lose_jobs_and_doctor_says_the_same() {
+    let dir = folder();
+    let up = Up::start(&dir, SMALL);
+    let log = || fs::read_to_string(dir.path().join("logs/engine.log")).unwrap();
+    assert!(!log().contains("[E660]"), "the server of `up` loses nothing");
+    for setting in ["maxmemory 1gb", "maxmemory-policy allkeys-lru"] {
+        assert!(up.redis(&format!("CONFIG SET {setting}")).contains("+OK"));
+    }
+    let engine = processes(dir.path()).into_iter().find(|(name, _)| *name == "engine").unwrap().1;
+    kill("KILL", engine);
+    wait_until("the next one says so", || {
+        log().contains("[E660]") && log().contains("maxmemory-policy noeviction")
+    });
+    let doctor = syncline(&["doctor", "--state-dir", dir.path().to_str().unwrap()]).out;
+    assert!(doctor.contains("warn  eviction      [E660] redis may lose jobs"), "{doctor}");
+}
+
+#[test]
 fn a_state_directory_into_which_others_may_write_is_refused_and_stays_as_it_is() {
     let dir = folder();
     let state = dir.path().join("state");

@@ -1,19 +1,16 @@
-//! What runs: engine, shards, workers, Redis.
+//! What runs: engine, shards, workers.
 
-use syncline_engine::store::{RedisAddress, RedisMemory, RedisStore, StoreError, keys, redacted};
+use syncline_engine::store::RedisAddress;
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, is_of_every_machine, status::EngineStatus};
 
-use super::{DoctorArgs, Exit, Finding, transports};
+use super::{DoctorArgs, Exit, Finding, redis, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
 
-/// The command floor of the store.
-const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
-
 pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
-    let (connection, redis) = (&args.connection, args.redis.as_deref());
+    let (connection, named) = (&args.connection, args.redis.as_deref());
     let running = connection.running_here();
-    let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
+    let url = named.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
     // What the engine needs comes before the engine, so that causes stand before their consequences.
     let mut findings = match (url, running) {
@@ -27,8 +24,8 @@ pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
         }
         (Some(url), _) => {
             // That of the cluster in the state directory has its password in its address.
-            let file = args.redis_password_file.clone().filter(|_| redis.is_some());
-            redis_settings(&url, RedisAddress::from(url.as_str()).with_password_file(file)).await
+            let file = args.redis_password_file.clone().filter(|_| named.is_some());
+            redis::check(&url, RedisAddress::from(url.as_str()).with_password_file(file)).await
         }
     };
     if nothing_runs {
@@ -123,7 +120,7 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
             "engine",
             Exit::Redis,
             idles,
-            "see that Redis runs; if its password was changed, write it into the file of --redis-password-file, or start the engine again with the new one",
+            "see that Redis runs and takes writes, as `doctor --redis URL` tries; if its password was changed, write it into the file of --redis-password-file, or start the engine again with the new one",
         ),
         None => Finding::warn("engine", idles, "ask again in a few seconds"),
     }
@@ -181,153 +178,6 @@ fn workers(about: &EngineStatus) -> Finding {
         0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
         n => Finding::ok("workers", n.to_string()),
     }
-}
-
-async fn redis_settings(url: &str, address: RedisAddress) -> Vec<Finding> {
-    let asked = async {
-        let store = RedisStore::connect(address).await?;
-        match store.query::<String>("info", &["INFO"]).await {
-            Ok(info) => Ok((store, vec![version(&info, url), memory(&info), persistence(&info)])),
-            // An engine does without it.
-            Err(refused @ StoreError::Refused { .. }) => Ok((store, vec![unknown(&refused)])),
-            Err(error) => Err(error),
-        }
-    };
-    let (store, mut findings) = match asked.await {
-        Ok(found) => found,
-        Err(error) => {
-            let text = error.to_string();
-            return vec![Finding::fail("redis", Exit::Redis, text, Failure::from(error).hint())];
-        }
-    };
-    findings.push(access(&store).await);
-    findings.push(match setting(&store, "appendonly").await.as_deref() {
-        Some("yes") => Finding::ok("appendonly", "yes"),
-        Some(other) => Finding::warn(
-            "appendonly",
-            other,
-            "what was acknowledged may be lost when Redis stops: `redis-cli CONFIG SET appendonly yes`",
-        ),
-        None => Finding::warn("appendonly", "the server does not tell", "see that it keeps its data on disk"),
-    });
-    findings.push(match setting(&store, "maxmemory-policy").await.as_deref() {
-        Some("noeviction") => Finding::ok("eviction", "noeviction"),
-        Some(other) => Finding::warn(
-            "eviction",
-            other,
-            "Redis may throw jobs away when memory is short: `redis-cli CONFIG SET maxmemory-policy noeviction`",
-        ),
-        None => Finding::warn("eviction", "the server does not tell", "see that maxmemory-policy is noeviction"),
-    });
-    findings
-}
-
-/// The server does not say what it is and how it is.
-fn unknown(refused: &StoreError) -> Finding {
-    let found = format!("version, memory and saving are not known: {refused}");
-    Finding::warn("redis", found, "let its user ask: `redis-cli ACL SETUSER USER +info`")
-}
-
-/// Whether this user may do what an engine does: run scripts, write, read and delete keys of ours.
-async fn access(store: &RedisStore) -> Finding {
-    let key = keys::probe(rand::random());
-    let tried = async {
-        store.query::<String>("write", &["SET", &key, "doctor", "EX", "60"]).await?;
-        let read = store.query::<Option<String>>("read", &["GET", &key]).await?;
-        // As the engine does: a user may be allowed the one command and not the other.
-        let script = ["SCRIPT", "LOAD", "return redis.call('DEL', KEYS[1])"];
-        let sha1 = store.query::<String>("load a script", &script).await?;
-        store.query::<i64>("run a script", &["EVALSHA", &sha1, "1", &key]).await?;
-        Ok::<_, StoreError>(read)
-    };
-    match tried.await {
-        Ok(Some(_)) => Finding::ok("access", "writes, reads, deletes and runs scripts"),
-        Ok(None) => Finding::fail(
-            "access",
-            Exit::Redis,
-            "what was written a moment ago is not there",
-            "name the server that takes writes, not a replica of it",
-        ),
-        Err(error) => Finding::fail("access", Exit::Redis, error.to_string(), access_hint(&error)),
-    }
-}
-
-fn access_hint(error: &StoreError) -> &'static str {
-    match error.is_passing() {
-        true => "see that it runs and takes writes: memory, disk, and whether it is a replica",
-        false => {
-            "give its user the keys and commands that docs/operations.md lists: \
-             `redis-cli ACL SETUSER USER '~syncline:*' +@all -@dangerous -@admin +info '+config|get'`"
-        }
-    }
-}
-
-/// One field of the answer to INFO.
-fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
-
-/// Whether there is room for more.
-fn memory(info: &str) -> Finding {
-    let Some(memory) = RedisMemory::of_info(info) else {
-        return Finding::warn("memory", "the server does not tell", "see that it has room");
-    };
-    let megabytes = |bytes: u64| bytes as f64 / 1e6;
-    let found = format!("{:.1} MB used", megabytes(memory.used_bytes));
-    if memory.limit_bytes == 0 {
-        return Finding::ok("memory", format!("{found}, no limit"));
-    }
-    let found = format!("{found} of {:.1} MB", megabytes(memory.limit_bytes));
-    match (memory.is_full(), memory.is_nearly_full()) {
-        (true, _) => Finding::fail(
-            "memory",
-            Exit::Redis,
-            format!("{found}: jobs wait until there is room"),
-            "`syncline delete JOB` frees what old jobs hold, `syncline cancel JOB` ends others; or give it more: `redis-cli CONFIG SET \
-             maxmemory BYTES`",
-        ),
-        (_, true) => Finding::warn(
-            "memory",
-            format!("{found}: no new job is taken in"),
-            "`syncline delete JOB` frees what old jobs hold; or give it more: `redis-cli CONFIG SET maxmemory BYTES`",
-        ),
-        _ => Finding::ok("memory", found),
-    }
-}
-
-/// Whether the server gets its data onto the disk; after a failure it refuses writes.
-fn persistence(info: &str) -> Finding {
-    let failed = ["aof_last_write_status", "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
-        .into_iter()
-        .filter(|name| info_field(info, name).is_some_and(|status| status != "ok"));
-    let failed: Vec<&str> = failed.collect();
-    match failed.is_empty() {
-        true => Finding::ok("saving", "ok"),
-        false => Finding::fail(
-            "saving",
-            Exit::Redis,
-            format!("failed: {}", failed.join(", ")),
-            "its disk is full, or it may not write there: see its log",
-        ),
-    }
-}
-
-fn version(info: &str, url: &str) -> Finding {
-    let field = |name: &str| info_field(info, name);
-    let number = field("redis_version").unwrap_or("?");
-    let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
-    let found = format!("{number}{name} at {}", redacted(url));
-    let mut parts = number.split('.').map(|p| p.parse().unwrap_or(0));
-    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= MIN_REDIS_VERSION {
-        true => Finding::ok("redis", found),
-        false => Finding::fail("redis", Exit::Redis, found, "version 6.2 or newer is needed"),
-    }
-}
-
-/// A setting of the server; managed servers often refuse to answer.
-async fn setting(store: &RedisStore, name: &str) -> Option<String> {
-    let pair: Vec<String> = store.query("read setting", &["CONFIG", "GET", name]).await.ok()?;
-    pair.into_iter().nth(1)
 }
 
 #[cfg(test)]
@@ -410,51 +260,5 @@ mod tests {
         assert!(shard_disks(&status(&[("disk_problem", "")])).is_none());
         let finding = shard_disks(&status(&[("disk_problem", "s0 has 5 MB free")])).unwrap();
         assert_eq!((finding.verdict, &*finding.found), (Verdict::Warn, "s0 has 5 MB free"));
-    }
-
-    #[test]
-    fn versions_table() {
-        #[rustfmt::skip]
-        let cases = [
-            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Verdict::Ok,   "7.2.4 (Valkey 9.1.2)"),
-            ("redis_version:6.2.0\r\n",                         Verdict::Ok,   "6.2.0 at"),
-            ("redis_version:6.0.16\r\n",                        Verdict::Fail, "6.0.16 at"),
-            ("",                                                Verdict::Fail, "? at"),
-        ];
-        for (info, verdict, found) in cases {
-            let finding = version(info, "redis://127.0.0.1:1/");
-            assert_eq!(finding.verdict, verdict, "{info}");
-            assert!(finding.found.starts_with(found), "{}", finding.found);
-        }
-    }
-
-    #[test]
-    fn whoever_lacks_rights_is_told_which_and_a_full_server_is_another_matter() {
-        let refused = |passing: bool| {
-            let (op, cause) = ("write", "NOPERM".to_owned());
-            access_hint(&match passing {
-                true => StoreError::Unavailable { op, cause },
-                false => StoreError::Refused { op, cause },
-            })
-        };
-        assert!(refused(false).contains("ACL SETUSER") && refused(true).contains("takes writes"));
-    }
-
-    #[test]
-    fn health_table() {
-        #[rustfmt::skip]
-        let cases = [
-            ("used_memory:1000000\r\nmaxmemory:0\r\n",        Verdict::Ok,   Verdict::Ok),
-            ("used_memory:500\r\nmaxmemory:1000\r\n",         Verdict::Ok,   Verdict::Ok),
-            ("used_memory:950\r\nmaxmemory:1000\r\n",         Verdict::Warn, Verdict::Ok),
-            ("used_memory:1000\r\nmaxmemory:1000\r\n",        Verdict::Warn, Verdict::Ok),
-            ("used_memory:1001\r\nmaxmemory:1000\r\n",        Verdict::Fail, Verdict::Ok),
-            ("aof_last_write_status:ok\r\n",                   Verdict::Warn, Verdict::Ok),
-            ("aof_last_write_status:err\r\n",                  Verdict::Warn, Verdict::Fail),
-            ("rdb_last_bgsave_status:err\r\nused_memory:1\r\n", Verdict::Warn, Verdict::Fail),
-        ];
-        for (info, room, disk) in cases {
-            assert_eq!((memory(info).verdict, persistence(info).verdict), (room, disk), "{info}");
-        }
     }
 }

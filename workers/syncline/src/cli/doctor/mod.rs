@@ -2,6 +2,7 @@
 
 mod cluster;
 mod machine;
+mod redis;
 mod transports;
 
 use std::path::PathBuf;

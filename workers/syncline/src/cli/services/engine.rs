@@ -99,6 +99,9 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             engine = start(&options, redis_wait) => engine?,
             () = stop.requested() => return Ok(()),
         };
+        for risk in engine.redis_risks() {
+            warn!(%risk, hint = risk.hint(), "jobs may get lost");
+        }
         print(&format!("listening {}", engine.address()))?;
         end_if_hung(engine.bug_watch()).map_err(|source| CliError::Runtime { source })?;
         let mut lead = engine.lead_watch();
@@ -142,7 +145,7 @@ async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHa
                 if error.is_passing() && give_up.is_none_or(|end| Instant::now() < end) =>
             {
                 if !is_told {
-                    warn!(%error, wait_s = redis_wait.as_secs(), "Redis does not answer yet and is waited for");
+                    warn!(%error, wait_s = redis_wait.as_secs(), "Redis cannot be used yet and is waited for");
                 }
                 is_told = true;
                 sleep(REDIS_RETRY_PAUSE).await;

@@ -1,14 +1,18 @@
-//! A number of what `INFO` of a Redis server says.
+//! What `INFO` of a Redis server says.
+
+/// The text of `field`, by its whole name.
+pub(super) fn info_text<'a>(info: &'a str, field: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
+}
 
 /// The number of `field`, by its whole name.
 pub(super) fn info_number(info: &str, field: &str) -> Option<u64> {
-    let number = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    number.and_then(|number| number.trim().parse().ok())
+    info_text(info, field)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::info_number;
+    use super::*;
 
     #[test]
     fn a_number_of_what_info_says_is_found_by_its_whole_name() {
