@@ -275,7 +275,11 @@ pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault 
             };
             format!("; it is {}{until}", training.phase().shown())
         }
-        (true, true) => "; the first is still to come".to_owned(),
+        (true, true) => {
+            let failed = training.checkpoint_problem();
+            let tried_again = failed.map(|why| format!(", and is tried again: the last try failed, {why}"));
+            format!("; the first is still to come{}", tried_again.unwrap_or_default())
+        }
     };
     let wanted = wanted.map(|number| format!(" {number}")).unwrap_or_default();
     EngineFault::NoCheckpoint { job: training.name().clone(), wanted, kept }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     epoch_losses::EpochLosses,
     evaluation_watch::EvaluationWatch,
+    inputs::TaskFault,
     job::Job,
     records::{Counters, JobState},
 };
@@ -91,6 +92,11 @@ impl Job {
     /// Numbers of the complete checkpoints, the newest last.
     pub fn checkpoint_numbers(&self) -> Vec<u64> {
         self.state.checkpoints.numbers()
+    }
+
+    /// Why the last try to keep one failed, in words; `None` once one is complete since.
+    pub fn checkpoint_problem(&self) -> Option<String> {
+        self.state.checkpoints.failing.as_ref().map(TaskFault::in_words)
     }
 
     /// A complete checkpoint: the newest, or the one of this number.

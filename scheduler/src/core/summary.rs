@@ -4,7 +4,6 @@ use super::{
     best_parameters::HandedOn,
     checkpoints::Checkpoint,
     evaluation::{Evaluation, EvaluationSet},
-    inputs::TaskFault,
     job::Job,
     records::Phase,
     significant::significant,
@@ -24,7 +23,6 @@ impl Job {
     /// Which checkpoints it keeps, what a lost shard would bring it back to, why that becomes no newer, and
     /// what keeps its last weights from being written; empty where there is nothing.
     fn checkpoint(&self) -> Fields {
-        let failing = self.state.checkpoints.failing.as_ref();
         let newest = self.state.checkpoints.newest();
         let weights_problem = self.state.weights_problem.clone().unwrap_or_default();
         let (delayed_by, lost_by) = match self.state.keeping {
@@ -41,7 +39,7 @@ impl Job {
             ("weights_pending", self.state.keeping.to_string()),
             ("weights_problem", delayed_by),
             ("weights_lost", lost_by),
-            ("checkpoint_problem", failing.map(TaskFault::in_words).unwrap_or_default()),
+            ("checkpoint_problem", self.checkpoint_problem().unwrap_or_default()),
         ]
     }
 

@@ -38,10 +38,13 @@ pub enum FetchError {
     #[error(transparent)]
     Shard(#[from] PsError),
     /// Nothing was written yet.
-    #[error("[E246] job {job} has no snapshot yet: it is not over")]
+    #[error("[E246] job {job} has no snapshot yet: it is not over{waits}")]
     NoSnapshotYet {
         /// Id of the job.
         job: JobId,
+        /// What it waits for, as where a full disk takes no checkpoint of its end, `, and waits for` in front;
+        /// empty if it waits for nothing.
+        waits: String,
     },
     /// The job ended before there were weights.
     #[error("[E246] job {job} has no snapshot, and is {outcome}")]
@@ -301,7 +304,10 @@ fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
     }
     match status.outcome() {
         Some(outcome) => FetchError::NoSnapshot { job: job.clone(), outcome },
-        None => FetchError::NoSnapshotYet { job: job.clone() },
+        None => {
+            let waits = status.waiting_for.as_ref().map(|what| format!(", and waits for {what}"));
+            FetchError::NoSnapshotYet { job: job.clone(), waits: waits.unwrap_or_default() }
+        }
     }
 }
 
@@ -339,6 +345,19 @@ mod tests {
             assert_eq!(error.code(), "E246");
             assert!(error.hint().unwrap().starts_with(want), "{state} {pending}: {error}");
         }
+    }
+
+    #[test]
+    fn whoever_asks_for_the_weights_of_a_training_that_waits_at_its_end_is_told_for_what() {
+        let told = |waits: &str| {
+            let fields = [("id", "digits"), ("state", "running"), ("waiting_for", waits)];
+            let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            no_snapshot(&"digits".parse().unwrap(), &JobStatus::read(&fields.into()).unwrap()).to_string()
+        };
+        assert_eq!(told(""), "[E246] job digits has no snapshot yet: it is not over");
+        assert!(
+            told("the shards: the disk is full").ends_with(", and waits for the shards: the disk is full")
+        );
     }
 
     #[test]
