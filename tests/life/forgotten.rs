@@ -6,6 +6,7 @@ use std::{ffi::OsStr, fs};
 use syncline::TaskGraph;
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 use syncline_workers::submit::PreparedJob;
+use tokio::sync::mpsc;
 
 use crate::{
     cluster::{Cluster, eventually, number, number_if_any},
@@ -102,6 +103,14 @@ async fn workers_that_another_redis_has_numbered_in_another_order_are_not_taken_
     let held = graph.call(HOLD, (folder.display().to_string(), 0));
     let job = cluster.client().submit_tasks(&graph).await.unwrap();
     eventually("the call has begun", async || folder.join("began-0").exists()).await;
+    // Whoever waits for it meets the wrong Redis as well.
+    let (run, client) = (job.clone(), cluster.client());
+    let waits = tokio::spawn(async move { run.get(&held).await });
+    let id = job.id().clone();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let seen = move |_: &_| _ = tell.send(());
+    let watches = tokio::spawn(async move { client.wait(&id, seen).await });
+    told.recv().await.unwrap();
     with_functions.signal("STOP");
     go_back(&mut cluster).await;
     cluster.until_there(|there| there.len() == 1).await;
@@ -109,7 +118,8 @@ async fn workers_that_another_redis_has_numbered_in_another_order_are_not_taken_
     cluster.until_there(|there| there.len() == 2).await;
     go_back(&mut cluster).await;
     fs::write(folder.join("go"), "").unwrap();
-    assert_eq!(job.get(&held).await.unwrap(), 7);
+    assert_eq!(waits.await.unwrap().unwrap(), 7);
+    watches.await.unwrap().unwrap();
     Expected::submit(&cluster, "calls", None).await.check(&cluster).await;
     let trained = number(&cluster.summary(&training).await, "samples_applied");
     until_trained(&cluster, &training, trained + 100).await;

@@ -3,6 +3,7 @@
 //! Needs neither Redis nor ONNX Runtime; with feature `train`, [`Client::submit`] also derives training
 //! graphs from forward models, for which it loads ONNX Runtime.
 
+mod absence;
 mod calls;
 mod cancellation;
 mod checkpoint;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use syncline_rpc::{status::JobView, within};
 use syncline_scheduler::ids::{JobId, JobRef};
+use tokio::time::{Instant, sleep};
 
 use super::{
     Client, ClientError, Patience,
@@ -31,7 +32,8 @@ impl Client {
 
     /// Waits until the job is done and its last weights are kept, and calls `on_change` with how it stands:
     /// once at the beginning, then whenever that has changed, the end included. It is the job that has
-    /// the name at the beginning: one that takes it later is another.
+    /// the name at the beginning: one that takes it later is another. Where it is not known any more to an
+    /// engine that has just taken the lead, which may have found a wrong Redis, it is waited for as well.
     ///
     /// # Errors
     /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E642 if its last
@@ -53,8 +55,17 @@ impl Client {
         mut on_change: impl FnMut(&JobView),
     ) -> Result<JobView, ClientError> {
         let (mut job, mut told) = (job.clone(), None);
+        let mut seen: Option<Instant> = None;
         loop {
-            let view = JobView::read(&self.poll(&job, self.to_wait()).await?)?;
+            let record = match (self.poll(&job, self.to_wait()).await, seen) {
+                (Err(error), Some(seen)) if self.may_come_back(&error, seen.elapsed()).await => {
+                    sleep(POLL_INTERVAL).await;
+                    continue;
+                }
+                (record, _) => record?,
+            };
+            seen = Some(Instant::now());
+            let view = JobView::read(&record)?;
             job.nonce = job.nonce.or(view.job.nonce);
             tell_change(&mut told, &view, &mut on_change);
             if view.job.is_settled() {
@@ -62,7 +73,7 @@ impl Client {
             }
             match view.job.tasks {
                 Some(_) => self.until_over(&job, POLL_INTERVAL).await,
-                None => tokio::time::sleep(POLL_INTERVAL).await,
+                None => sleep(POLL_INTERVAL).await,
             }
         }
     }
@@ -79,7 +90,7 @@ impl Client {
     /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes
     /// wrong shows at the next poll.
     pub(super) async fn until_over(&self, job: &JobRef, wait: Duration) {
-        let since = tokio::time::Instant::now();
+        let since = Instant::now();
         let wait_ms = wait.as_millis() as u64;
         let over = self
             .once(|c| {
@@ -88,7 +99,7 @@ impl Client {
             })
             .await;
         if !matches!(over, Ok(true)) {
-            tokio::time::sleep(wait.saturating_sub(since.elapsed())).await;
+            sleep(wait.saturating_sub(since.elapsed())).await;
         }
     }
 }

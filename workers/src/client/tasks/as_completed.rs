@@ -104,7 +104,12 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             }
             let since = *self.since.get_or_insert_with(Instant::now);
             let asked = Instant::now();
-            self.look().await?;
+            match self.look().await {
+                Ok(()) => self.run.seen = Instant::now(),
+                Err(TaskError::Engine(error))
+                    if self.run.client.may_come_back(&error, self.run.seen.elapsed()).await => {}
+                Err(error) => return Err(error),
+            }
             if self.ended.is_empty() {
                 // Through a time without an engine it was not busy.
                 let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);

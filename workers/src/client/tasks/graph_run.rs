@@ -12,7 +12,7 @@ use syncline_scheduler::{
     ids::{JobId, JobRef},
     tasks::TaskIndex,
 };
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 use super::TaskError;
 use crate::{
@@ -34,6 +34,8 @@ pub struct GraphRun {
     pub(super) job: JobRef,
     is_new: bool,
     graph: GraphNumber,
+    /// The job was there then.
+    pub(super) seen: Instant,
     /// When the job was submitted, in milliseconds since the epoch of Unix, once that was asked for: of many
     /// tasks that have failed, the first asks.
     submitted_ms: Arc<OnceCell<Option<u64>>>,
@@ -50,7 +52,7 @@ impl fmt::Debug for GraphRun {
 
 impl GraphRun {
     pub(super) fn new(client: Client, job: JobRef, is_new: bool, graph: GraphNumber) -> Self {
-        Self { client, job, is_new, graph, submitted_ms: Arc::default() }
+        Self { client, job, is_new, graph, seen: Instant::now(), submitted_ms: Arc::default() }
     }
 
     /// Id of the job, by which everybody else knows it.
@@ -96,7 +98,7 @@ impl GraphRun {
 
     /// What a task of the job gives.
     pub(super) async fn value_of<T: DeserializeOwned>(&self, task: TaskIndex) -> Result<T, TaskError> {
-        let mut given = self.client.value_of(&self.job, task).await;
+        let mut given = self.client.value_of(&self.job, task, self.seen).await;
         if let Err(TaskError::NoValue { reason, .. }) = &mut given {
             self.tell_of_an_earlier_submission(reason).await;
         }

@@ -79,15 +79,16 @@ impl Client {
     /// that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let view = self.task_named(job, &name.parse()?).await?;
-        self.value_of(&job.clone().into(), view.task).await
+        self.value_of(&job.clone().into(), view.task, Instant::now()).await
     }
 
     pub(super) async fn value_of<T: DeserializeOwned>(
         &self,
         job: &JobRef,
         task: TaskIndex,
+        seen: Instant,
     ) -> Result<T, TaskError> {
-        let bytes = match self.value_when_done(job, task).await? {
+        let bytes = match self.value_when_done(job, task, seen).await? {
             Value::Inline(bytes) => bytes,
             Value::Blob(blob) => {
                 self.with_values(move |store, cancel_token| store.get(&blob, cancel_token)).await??
@@ -126,26 +127,43 @@ impl Client {
         }
     }
 
-    async fn value_when_done(&self, job: &JobRef, task: TaskIndex) -> Result<Value, TaskError> {
+    /// `seen`: when the job was there, as far as is known.
+    async fn value_when_done(
+        &self,
+        job: &JobRef,
+        task: TaskIndex,
+        mut seen: Instant,
+    ) -> Result<Value, TaskError> {
         let since = Instant::now();
         loop {
-            if let Some(value) = self.value_now(job, task).await? {
-                return Ok(value);
-            }
-            let view = self.task_within(self.to_wait(), job, task).await?;
-            if view.state == TaskState::Done {
-                // It has ended between the two looks.
-                let value = self.value_now(job, task).await?;
-                return value.ok_or_else(|| TaskError::NotKept { job: job.id.clone(), task });
-            }
-            if view.state.is_final() {
-                // The state is said already.
-                let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
-                let (state, code) = (view.state, view.code);
-                return Err(TaskError::NoValue { job: job.id.clone(), task, state, code, reason });
+            match self.value_or_end(job, task).await {
+                Ok(Some(value)) => return Ok(value),
+                Ok(None) => seen = Instant::now(),
+                Err(TaskError::Engine(error)) if self.may_come_back(&error, seen.elapsed()).await => {}
+                Err(error) => return Err(error),
             }
             self.until_over(job, pause(since.elapsed())).await;
         }
+    }
+
+    /// What a task has given; `None` as long as it has not ended.
+    async fn value_or_end(&self, job: &JobRef, task: TaskIndex) -> Result<Option<Value>, TaskError> {
+        if let Some(value) = self.value_now(job, task).await? {
+            return Ok(Some(value));
+        }
+        let view = self.task_within(self.to_wait(), job, task).await?;
+        if view.state == TaskState::Done {
+            // It has ended between the two looks.
+            let value = self.value_now(job, task).await?;
+            return value.map(Some).ok_or_else(|| TaskError::NotKept { job: job.id.clone(), task });
+        }
+        if view.state.is_final() {
+            // The state is said already.
+            let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
+            let (state, code) = (view.state, view.code);
+            return Err(TaskError::NoValue { job: job.id.clone(), task, state, code, reason });
+        }
+        Ok(None)
     }
 
     async fn value_now(&self, job: &JobRef, task: TaskIndex) -> Result<Option<Value>, ClientError> {

@@ -64,9 +64,11 @@ pub async fn follow(
     };
     let mut clock_until = Instant::now() + CLOCK_INTERVAL;
     let mut calls = CallProgress::default();
+    let mut seen: Option<Instant> = None;
     let view = loop {
         match client.status_once(&job).await {
             Ok(view) => {
+                seen = Some(Instant::now());
                 job.nonce = job.nonce.or(view.job.nonce);
                 if Instant::now() >= clock_until {
                     clock = asked_again(client).await.unwrap_or(clock);
@@ -79,7 +81,7 @@ pub async fn follow(
                 }
             }
             // The job may still run, so watching goes on until the user ends it.
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_passing() || may_come_back(client, &error, seen).await => {
                 // The engine that answers next may be another one.
                 clock_until = Instant::now();
                 display.problem(&Failure::from(error));
@@ -95,6 +97,14 @@ pub async fn follow(
         print(&describe_job::job(&view, None, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
+}
+
+/// Whether a job that was seen may be there though it is not known.
+async fn may_come_back(client: &Client, error: &ClientError, seen: Option<Instant>) -> bool {
+    match seen {
+        Some(seen) => client.may_come_back(error, seen.elapsed()).await,
+        None => false,
+    }
 }
 
 /// How far a call says it is, of a graph of which some run.
