@@ -22,7 +22,7 @@ use std::io;
 
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::spec::{Layout, Optimizer, ResumeSpec};
+use syncline_scheduler::spec::{DataSpec, Layout, Optimizer, ResumeSpec, Split};
 
 /// Name of the entry in the metadata.
 const ABOUT: &str = "syncline.checkpoint";
@@ -49,9 +49,38 @@ pub struct CheckpointAbout {
     pub layout: Layout,
     /// Where that training stood: its samples, its iterations, and the steps of its optimizer.
     pub resume: ResumeSpec,
+    /// Of which samples it learned; `None`: of a release that did not note it.
+    #[serde(default)]
+    pub samples: Option<CheckpointSamples>,
     /// Of the values, and of each of the optimizer's moments, in hex. Not checked where there are none.
     #[serde(default)]
     digests: Vec<String>,
+}
+
+/// Which samples a training was given: by their number alone others are taken for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSamples {
+    /// BLAKE3 of all files of its data.
+    pub digest: Option<String>,
+    /// Which of them test.
+    pub split: Split,
+    /// How many validate.
+    pub validation_percent: Option<u32>,
+    /// What chose these, where any were chosen.
+    pub hold_out_seed: Option<u64>,
+}
+
+impl CheckpointSamples {
+    /// Those of a training with this seed.
+    pub fn of(data: &DataSpec, seed: u64) -> Self {
+        let hold_out_seed = match (data.split, data.validation_percent) {
+            (Split::TestPercent(_), _) => Some(data.hold_out_seed.unwrap_or_default()),
+            (_, Some(_)) => Some(data.hold_out_seed.unwrap_or(seed)),
+            _ => None,
+        };
+        let DataSpec { digest, split, validation_percent, .. } = data;
+        Self { digest: digest.clone(), split: *split, validation_percent: *validation_percent, hold_out_seed }
+    }
 }
 
 impl CheckpointAbout {

@@ -9,7 +9,7 @@ use blake3::Hasher;
 use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
-use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, FORMAT, MOMENTS, Sections, digest_of};
+use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, CheckpointSamples, FORMAT, MOMENTS, Sections, digest_of};
 use crate::{
     shard::{CHUNK_ELEMENTS, CheckpointPart},
     tensor_header::tensor_header,
@@ -18,13 +18,14 @@ use crate::{
 /// Most characters of one run of steps in the head, as JSON.
 const STEP_RUN_CHARS: u64 = 80;
 
-/// Writes the file of one checkpoint. `parts` gives what the shards kept of it, in order, one at a time, so
+/// Writes the file of one checkpoint of a training that was given these samples. `parts` gives what the shards kept of it, in order, one at a time, so
 /// that only one is in memory.
 ///
 /// # Errors
 /// Invalid data if the parts are not those of one checkpoint, and what `parts` and the disk say.
 pub fn write_checkpoint_file(
     resume: ResumeSpec,
+    samples: Option<CheckpointSamples>,
     parts: impl ExactSizeIterator<Item = io::Result<Vec<u8>>>,
     out: &mut (impl Write + Seek),
 ) -> io::Result<()> {
@@ -39,7 +40,7 @@ pub fn write_checkpoint_file(
         }
         let (about, sections) = match &mut about {
             Some(about) => about,
-            empty => empty.insert(begin(&part, &resume, count)?),
+            empty => empty.insert(begin(&part, &resume, &samples, count)?),
         };
         if part.layout() != &about.layout {
             return Err(damaged("its parts are of different models"));
@@ -67,12 +68,14 @@ pub fn write_checkpoint_file(
 fn begin(
     part: &CheckpointPart<&[u8]>,
     resume: &ResumeSpec,
+    samples: &Option<CheckpointSamples>,
     parts: u64,
 ) -> io::Result<(CheckpointAbout, Sections)> {
     let (layout, optimizer) = (part.layout().clone(), part.optimizer());
     // All as long as they will be.
     let digests = hex(&vec![Hasher::new(); 1 + optimizer.moments() as usize]);
-    let about = CheckpointAbout { format: FORMAT, optimizer, layout, resume: resume.clone(), digests };
+    let (resume, samples) = (resume.clone(), samples.clone());
+    let about = CheckpointAbout { format: FORMAT, optimizer, layout, resume, samples, digests };
     let elements = about.layout.elements().ok_or_else(|| damaged("it has too many parameters"))?;
     // A run is one chunk or more, and the last chunk of a part may be shorter.
     let runs = elements / CHUNK_ELEMENTS as u64 + parts;

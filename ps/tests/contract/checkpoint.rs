@@ -349,6 +349,6 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         steps: Vec::new(),
     };
     let mut file = std::io::Cursor::new(Vec::new());
-    write_checkpoint_file(resume, parts.iter().map(|part| Ok(part.clone())), &mut file)?;
+    write_checkpoint_file(resume, None, parts.iter().map(|part| Ok(part.clone())), &mut file)?;
     Ok(file.into_inner())
 }

@@ -31,6 +31,7 @@ pub fn read(bytes: &[u8]) {
         3 => drop(CheckpointAbout::read(bytes)),
         4 => drop(write_checkpoint_file(
             resume(),
+            None,
             std::iter::once(Ok(bytes.to_vec())),
             &mut Cursor::new(Vec::new()),
         )),

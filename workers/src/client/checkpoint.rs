@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_ps::checkpoint_file::write_checkpoint_file;
+use syncline_ps::checkpoint_file::{CheckpointSamples, write_checkpoint_file};
 use syncline_rpc::{ClientServiceClient, input, within};
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
 use tokio::{runtime::Handle, time::sleep};
@@ -77,6 +77,8 @@ impl Client {
         path: impl Into<PathBuf>,
     ) -> Result<SavedCheckpoint, FetchError> {
         let path = path.into();
+        let train = self.training(job).await?;
+        let samples = CheckpointSamples::of(&train.data, train.seed);
         let kept = self.checkpoint_parts(job, number).await?;
         let (client, runtime) = (self.clone(), Handle::current());
         // Ours, not of the thread that writes: whoever gives this call up leaves nothing behind.
@@ -84,7 +86,7 @@ impl Client {
         let partial = unfinished.0.clone();
         let saved = blocking(move || {
             let get = |digest: String| runtime.block_on(client.blob(digest));
-            write(&path, &partial, kept.resume, kept.parts.into_iter().map(get))
+            write(&path, &partial, (kept.resume, samples), kept.parts.into_iter().map(get))
         })
         .await;
         drop(unfinished);
@@ -122,7 +124,7 @@ fn private_file(path: &Path) -> io::Result<File> {
 fn write(
     path: &Path,
     unfinished: &Path,
-    resume: ResumeSpec,
+    (resume, samples): (ResumeSpec, CheckpointSamples),
     parts: impl ExactSizeIterator<Item = Result<Vec<u8>, FetchError>>,
 ) -> Result<SavedCheckpoint, FetchError> {
     let saved = SavedCheckpoint {
@@ -141,7 +143,7 @@ fn write(
     let finish = || -> io::Result<u64> {
         input::check_replaceable(path)?;
         let mut out = BufWriter::with_capacity(1 << 20, private_file(unfinished)?);
-        write_checkpoint_file(resume, parts, &mut out)?;
+        write_checkpoint_file(resume, Some(samples), parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         fs::rename(unfinished, path)?;
@@ -155,7 +157,10 @@ fn write(
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::samples::SamplePosition;
+    use syncline_scheduler::{
+        samples::SamplePosition,
+        spec::{DataSpec, Source},
+    };
 
     use super::*;
 
@@ -177,12 +182,14 @@ mod tests {
             evaluations: None,
             steps: Vec::new(),
         };
+        let samples = CheckpointSamples::of(&DataSpec::new(Source::csv("a.csv")), 0);
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("folder");
         fs::create_dir(&folder).unwrap();
         let write = |path: &Path| {
             let unfinished = Unfinished::new(path);
-            write(path, &unfinished.0, resume.clone(), std::iter::empty()).unwrap_err().to_string()
+            let about = (resume.clone(), samples.clone());
+            write(path, &unfinished.0, about, std::iter::empty()).unwrap_err().to_string()
         };
         let error = write(&folder);
         assert!(error.contains("[E244]") && error.contains("not a file"), "{error}");

@@ -301,7 +301,7 @@ impl SubmitError {
                     .to_owned()
             }
             Self::Resume { .. } => {
-                "submit the job with the model, `freeze` and parameters that it had, or without --resume; `syncline checkpoint JOB FILE` \
+                "submit the job with the model, `freeze`, parameters and held-out samples that it had, or without --resume; `syncline checkpoint JOB FILE` \
                  writes such a file. Parameters alone, of a snapshot or of PyTorch, begin a new training as `model.forward.weights`"
                     .to_owned()
             }

@@ -306,9 +306,10 @@ pub(super) fn describe(
     };
     let mut train = train_spec(model, data.spec, training);
     if let Some(path) = resume {
-        let (file, resume) = read_resume(path, &train)?;
-        train.model.initial = keep(file);
-        train.resume = Some(resume);
+        let resumed = read_resume(path, &train)?;
+        train.model.initial = keep(resumed.file);
+        train.resume = Some(resumed.at);
+        warnings.extend(resumed.warning);
     }
     Ok(DescribedTraining {
         spec: train,

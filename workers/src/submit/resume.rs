@@ -5,15 +5,27 @@ use std::{
     path::Path,
 };
 
-use syncline_ps::checkpoint_file::CheckpointAbout;
+use syncline_ps::checkpoint_file::{CheckpointAbout, CheckpointSamples};
 use syncline_rpc::input;
-use syncline_scheduler::spec::{Layout, Optimizer, Parameter, ResumeSpec, TrainSpec};
+use syncline_scheduler::{
+    ids::JobId,
+    spec::{Layout, Optimizer, Parameter, ResumeSpec, Split, TrainSpec},
+};
 
 use super::SubmitError;
 
-/// Reads a checkpoint file, and checks that this training can go on from it. Returns its bytes, which begin
-/// with the parameters, and where it was.
-pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<(Vec<u8>, ResumeSpec), SubmitError> {
+/// A checkpoint from which a training can go on.
+pub(super) struct Resumed {
+    /// Its file, which begins with the parameters.
+    pub file: Vec<u8>,
+    /// Where it was.
+    pub at: ResumeSpec,
+    /// What may be another than it was, in words.
+    pub warning: Option<String>,
+}
+
+/// Reads a checkpoint file, and checks that this training can go on from it.
+pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<Resumed, SubmitError> {
     let file = read(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
     let fault = |what: String| SubmitError::Resume { path: path.to_owned(), what };
     let about = CheckpointAbout::read(&file).map_err(|e| fault(e.to_string()))?;
@@ -25,13 +37,51 @@ pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<(Vec<u8>, Re
         let (there, here) = (name(&about.optimizer), name(&optimizer));
         return Err(fault(format!("it holds the state of {there}, and this training uses {here}")));
     }
-    Ok((file, about.resume))
+    let here = CheckpointSamples::of(&train.data, train.seed);
+    if let Some(what) = about.samples.as_ref().and_then(|there| held_out_otherwise(there, &here)) {
+        return Err(fault(what));
+    }
+    let is_other = about.samples.is_some_and(|there| there.digest != here.digest);
+    let warning = is_other.then(|| other_files(&about.resume.job));
+    Ok(Resumed { file, at: about.resume, warning })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input::open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How other samples would be tested or validated with than were, in words.
+fn held_out_otherwise(there: &CheckpointSamples, here: &CheckpointSamples) -> Option<String> {
+    let is_same = (there.split, there.validation_percent) == (here.split, here.validation_percent)
+        && there.hold_out_seed == here.hold_out_seed;
+    (!is_same).then(|| {
+        let (there, here) = (held_out(there), held_out(here));
+        format!("it was trained with {there}, and this training has {here}: it would be tested or validated with samples that it has learned")
+    })
+}
+
+/// What is held out, as a job file says it.
+fn held_out(samples: &CheckpointSamples) -> String {
+    let split = match samples.split {
+        Split::All => None,
+        Split::TestEvery(every) => Some(format!("test_every = {every}")),
+        Split::TestPercent(percent) => Some(format!("test_percent = {percent}")),
+        Split::TestLastPercent(percent) => Some(format!("test_last_percent = {percent}")),
+    };
+    let validation = samples.validation_percent.map(|percent| format!("validation_percent = {percent}"));
+    let seed = samples.hold_out_seed.map(|seed| format!("hold_out_seed = {seed}"));
+    let all: Vec<String> = [split, validation, seed].into_iter().flatten().collect();
+    if all.is_empty() { "nothing held out".to_owned() } else { format!("`{}`", all.join(", ")) }
+}
+
+/// The same samples may lie in files of another form.
+fn other_files(job: &JobId) -> String {
+    format!(
+        "the files are not, byte for byte, those that {job} was trained on: it goes on as if their samples were the same in the same order; if \
+         they are not, begin anew with what it has learned, `model.forward.weights`"
+    )
 }
 
 /// What tells apart optimizers that do not keep the same.
@@ -65,9 +115,35 @@ fn difference(there: &Layout, here: &Layout) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::spec::StepSettings;
+    use syncline_scheduler::spec::{DataSpec, Source, StepSettings};
 
     use super::*;
+
+    #[test]
+    fn a_training_goes_on_with_what_was_held_out_from_it_and_with_nothing_else_table() {
+        let samples = |split, validation_percent, hold_out_seed| {
+            let data = DataSpec::new(Source::csv("a.csv"));
+            CheckpointSamples::of(&DataSpec { split, validation_percent, hold_out_seed, ..data }, 7)
+        };
+        let percent = Split::TestPercent(20);
+        #[rustfmt::skip]
+        let cases = [
+            (samples(Split::All, None, None),     samples(Split::All, None, Some(3)),      None),
+            (samples(percent, None, None),        samples(percent, None, Some(0)),         None),
+            (samples(Split::All, Some(5), None),  samples(Split::All, Some(5), Some(7)),   None),
+            (samples(percent, None, None),        samples(percent, None, Some(3)),
+             Some("with `test_percent = 20, hold_out_seed = 0`, and this training has `test_percent = 20, hold_out_seed = 3`")),
+            (samples(Split::All, None, None),     samples(Split::TestEvery(5), None, None),
+             Some("with nothing held out, and this training has `test_every = 5`")),
+            (samples(Split::All, Some(5), None),  samples(Split::All, Some(9), None),
+             Some("`validation_percent = 5, hold_out_seed = 7`")),
+        ];
+        for (there, here, want) in cases {
+            let found = held_out_otherwise(&there, &here);
+            assert_eq!(found.is_some(), want.is_some(), "{found:?}");
+            assert!(want.is_none_or(|want| found.as_ref().unwrap().contains(want)), "{found:?}");
+        }
+    }
 
     #[test]
     fn a_training_may_go_on_with_other_groups_and_with_no_other_parameters() {

@@ -341,9 +341,18 @@ fn from_where_a_job_goes_on_is_told_once_it_was_taken() {
     let is_named =
         refused.err.contains("cannot go on from checkpoint ") && refused.err.contains(" of job points: ");
     assert!(is_named && refused.err.contains("`model.forward.weights`"), "{refused:#?}");
+    fs::write(&file, text.replace("test-every = 5", "test-percent = 20")).unwrap();
+    let refused = resume().refused(2, "E368");
+    assert!(
+        refused.err.contains("`test_every = 5`, and this training has `test_percent = 20"),
+        "{refused:#?}"
+    );
     fs::write(&file, &text).unwrap();
+    let data = dir.path().join("points.csv");
+    fs::write(&data, fs::read_to_string(&data).unwrap().replace('\n', "\r\n")).unwrap();
     let taken = resume().ok();
     assert!(taken.err.contains(told), "{taken:#?}");
+    assert!(taken.err.contains("byte for byte, those that points was trained on"), "{taken:#?}");
     // Once more it is that job, which goes on from nowhere anew.
     let again = resume().ok();
     assert!(!again.err.contains(told), "{again:#?}");
