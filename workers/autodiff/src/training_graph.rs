@@ -82,11 +82,18 @@ pub struct TrainingGraph {
 }
 
 impl TrainingGraph {
+    /// Names and shapes of parameters and running statistics.
+    pub fn parameter_shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.params.iter().chain(&self.state).map(|param| (param.name.as_str(), param.shape.as_slice()))
+    }
+
     /// A sentence on scores that are hardly meant as such.
     pub fn doubtful_scores(&self) -> Option<String> {
         let node = self.scores_by_sigmoid.as_ref()?;
         Some(format!(
-            "softmax-cross-entropy takes what the Sigmoid `{node}` gives for scores, as PyTorch does: from 0 to 1, they make no class more              than 2.7 times as probable as another; if labels are one class each, name the value before the Sigmoid as the output, and              if any number of classes may be true, use bce-with-logits"
+            "softmax-cross-entropy takes what the Sigmoid `{node}` gives for scores, as PyTorch does: from 0 to 1, they make no class more \
+             than 2.7 times as probable as another; if labels are one class each, name the value before the Sigmoid as the output, and \
+             if any number of classes may be true, use bce-with-logits"
         ))
     }
 

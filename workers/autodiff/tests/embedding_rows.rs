@@ -39,7 +39,8 @@ fn rows_of(
     let (loss, options) = (Loss::SoftmaxCrossEntropy, DeriveOptions::default());
     let training = derive(&runtime, &model, loss, &options).unwrap();
     let graph = syncline_onnx::parse(&training.train_onnx).unwrap().graph.unwrap();
-    rows_of_tables(&graph, &training, &training.data_inputs[0])
+    let input = &training.data_inputs[0];
+    rows_of_tables(&graph, training.parameter_shapes(), &input.name, &input.dims)
 }
 
 /// What a table has for these ids.

@@ -140,7 +140,8 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
     let inner = syncline_onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
     let mut fed = Vec::new();
     for io in &graph.data_inputs {
-        let bound = rows_of_tables(&inner, graph, io).into_iter().flatten().min().unwrap_or(2);
+        let rows = rows_of_tables(&inner, graph.parameter_shapes(), &io.name, &io.dims);
+        let bound = rows.into_iter().flatten().min().unwrap_or(2);
         fed.push(one(io, bound, random, SplitMix64::normal)?);
     }
     if let Some(label) = &graph.label {

@@ -7,6 +7,7 @@
 mod classes;
 mod error;
 mod figures;
+mod float_ids;
 mod labels;
 mod options;
 mod outputs;

@@ -6,7 +6,7 @@ use syncline_scheduler::spec::ModelSpec;
 
 use super::{
     ClassFigures, Figures, LabelFigures, Output, PredictError, PredictOptions, Samples, ValueFigures,
-    classes::ClassScores, labels::LabelScores, outputs::with_inner_value,
+    classes::ClassScores, float_ids::note_float_ids, labels::LabelScores, outputs::with_inner_value,
 };
 use crate::{
     client::TrainedJob,
@@ -63,7 +63,7 @@ impl Predictor {
     /// Reads the data and loads the graphs. Seconds for large ones.
     ///
     /// # Errors
-    /// Those of data sets (E330 to E345, E477, E487; E581 if the names of the job's columns are needed and
+    /// Those of data sets (E330 to E345, E477, E487, E488; E581 if the names of the job's columns are needed and
     /// not known) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
     pub fn open(runtime: &Runtime, job: &TrainedJob, options: &PredictOptions) -> Result<Self, PredictError> {
         let model = job.train.model.clone();
@@ -72,6 +72,7 @@ impl Predictor {
             return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
         }
         wanted.label = wanted.label.filter(|_| options.is_labeled);
+        note_float_ids(&mut wanted, job);
         let form = Form {
             like: options.columns_of.as_ref(),
             passes_over_label: !options.is_labeled,

@@ -51,7 +51,9 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
         let element = element(input)?;
         let rows = match element {
             DataElement::Bool => Vec::new(),
-            DataElement::F32 | DataElement::I32 | DataElement::I64 => rows_of_tables(&nodes, graph, input),
+            DataElement::F32 | DataElement::I32 | DataElement::I64 => {
+                rows_of_tables(&nodes, graph.parameter_shapes(), &input.name, &input.dims)
+            }
         };
         Ok(InputSignature { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
     });

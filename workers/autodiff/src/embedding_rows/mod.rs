@@ -10,19 +10,23 @@ use std::collections::{BTreeMap, HashMap};
 use syncline_onnx::Dim;
 use syncline_onnx::proto::{GraphProto, NodeProto};
 
-use crate::training_graph::{Io, TrainingGraph};
 use positions::{Constants, Positions};
 
 /// Rows of the table that each number on the last axis of a sample of `input` chooses from as it is, the
 /// smallest of several; one entry where all are alike. `None` for what chooses from no table, or only after
-/// something has changed it, such as a Clip; empty if that is all of them. `graph` is that of `training`, its
-/// nodes in the order of their use.
-pub fn rows_of_tables(graph: &GraphProto, training: &TrainingGraph, input: &Io) -> Vec<Option<usize>> {
-    let Some(all) = Positions::of(&input.dims) else { return Vec::new() };
+/// something has changed it, such as a Clip; empty if that is all of them. The nodes of `graph` are in the
+/// order of their use; `parameters`: names and shapes of those that it is fed with.
+pub fn rows_of_tables<'a>(
+    graph: &'a GraphProto,
+    parameters: impl Iterator<Item = (&'a str, &'a [usize])>,
+    input: &'a str,
+    dims: &[Dim],
+) -> Vec<Option<usize>> {
+    let Some(all) = Positions::of(dims) else { return Vec::new() };
     let mut fewest: Vec<Option<usize>> = vec![None; all.len()];
     let constants = Constants::of(graph);
-    let mut ids = HashMap::from([(input.name.as_str(), all)]);
-    let mut tables = shapes_of_tables(graph, training);
+    let mut ids = HashMap::from([(input, all)]);
+    let mut tables = shapes_of_tables(graph, parameters);
     for node in &graph.node {
         let Some(read) = node.input.first().map(String::as_str) else { continue };
         let table = tables.get(read).copied();
@@ -40,7 +44,7 @@ pub fn rows_of_tables(graph: &GraphProto, training: &TrainingGraph, input: &Io) 
             tables.insert(made.as_str(), table);
         }
     }
-    let last = input.dims.get(1..).and_then(<[Dim]>::last).and_then(Dim::fixed);
+    let last = dims.get(1..).and_then(<[Dim]>::last).and_then(Dim::fixed);
     let columns = last.unwrap_or(1).max(1);
     let column = |column| column_rows(fewest.iter().skip(column).step_by(columns).copied());
     let mut rows: Vec<Option<usize>> = (0..columns).map(column).collect();
@@ -56,10 +60,12 @@ fn column_rows(numbers: impl Iterator<Item = Option<usize>>) -> Option<usize> {
 }
 
 /// Everything that has the same numbers whatever the data.
-fn shapes_of_tables<'a>(graph: &'a GraphProto, training: &'a TrainingGraph) -> BTreeMap<&'a str, Table> {
+fn shapes_of_tables<'a>(
+    graph: &'a GraphProto,
+    parameters: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> BTreeMap<&'a str, Table> {
     let table = |shape: &[usize]| Some(Table { rows: *shape.first()?, axes: shape.len() as i64 });
-    let held = training.params.iter().chain(&training.state);
-    let held = held.filter_map(|param| Some((param.name.as_str(), table(&param.shape)?)));
+    let held = parameters.filter_map(|(name, shape)| Some((name, table(shape)?)));
     let constants = graph.initializer.iter();
     held.chain(constants.filter_map(|tensor| Some((tensor.name.as_str(), table(&tensor.shape())?)))).collect()
 }

@@ -120,6 +120,16 @@ fn a_table_of_ids_and_numbers_trains_a_model_of_two_inputs_which_predicts_and_is
         "{ids}"
     );
     of_floats(&["--set", "data.standardize=false"]).ok();
+    let floats = ["--id", "floats", "--set", "model.forward.onnx=floats.onnx", "--watch"];
+    let inputs = ["--set", "data.inputs={ x = ['age', 'city'] }", "--set", "data.standardize=false"];
+    at(&[&["submit", &job][..], &floats, &inputs].concat()).ok();
+    fs::write(file("city.csv"), "age,city\n30,3\n30,4\n").unwrap();
+    let unknown =
+        at(&["predict", "floats", "--data", &file("city.csv"), "--unlabeled"]).refused(2, "E488").err;
+    assert!(
+        unknown.contains("4 is not in the table of the model's input x, whose rows are 0 to 3"),
+        "{unknown}"
+    );
 
     let dry = at(&["submit", &job, "--dry-run"]).ok().out;
     assert!(dry.contains("inputs.categories = ['city', 'job']"), "{dry}");
