@@ -315,6 +315,23 @@ fn what_no_gradient_is_known_for_is_refused_by_name() {
     }
 }
 
+/// As PyTorch writes `nn.LSTM(..., proj_size=3)`, without the weights of the projection.
+#[test]
+fn a_projection_of_states_is_refused_by_its_name() {
+    let mut random = SplitMix64::new(5);
+    let mut graph = GraphBuilder::new("projected");
+    let x = graph.input("x", ElementType::F32, &["steps".into(), "batch".into(), INPUT.into()]);
+    let w = graph.weight("w", &[1, 20, INPUT], &numbers(&mut random, &[20, INPUT]));
+    let r = graph.weight("r", &[1, 20, 3], &numbers(&mut random, &[20, 3]));
+    let states = graph.op("LSTM", &[&x, &w, &r], &[attr_int("hidden_size", 5)]);
+    let flat = graph.ints("flat", &[1, -1]);
+    let y = graph.op("Reshape", &[&states, &flat], &[]);
+    graph.output(&y);
+    let (loss, options) = (Loss::MeanSquaredError, DeriveOptions::default());
+    let refused = derive(&onnxruntime::runtime(), &graph.finish().to_bytes(), loss, &options).unwrap_err();
+    assert!(refused.code() == "E311" && refused.to_string().contains("`proj_size`"), "{refused}");
+}
+
 #[test]
 fn recomputed_and_rounded_gradients_are_the_same_as_far_as_they_can_be() {
     for case in cases() {

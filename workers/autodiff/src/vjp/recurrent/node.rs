@@ -49,6 +49,13 @@ impl Recurrence {
             0 => last(n.input(2))?,
             stated => stated,
         };
+        let of_state = n.dims(n.input(2))?.last().and_then(Dim::fixed);
+        if let Some(read) = of_state.filter(|&read| usize::try_from(hidden) != Ok(read)) {
+            return Err(n.refuse(format!(
+                "its states have {hidden} numbers by `hidden_size`, and its weights R read {read}: the operator has no projection of a state, \
+                 which `proj_size` of PyTorch's nn.LSTM is; make the model without `proj_size`"
+            )));
+        }
         let activations = activations(n, ways.len(), allowed)?;
         Ok(Self { gates, hidden, ways, activations })
     }
