@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use syncline_scheduler::{spec::Separator, suggestion::nearest};
+use syncline_scheduler::{spec::Separator, suggestion::did_you_mean_shown};
 
 use super::super::error::{DataError, SettingError, TableError};
 use super::columns::{LabelColumns, Place, other_separator, separator_before};
@@ -110,8 +110,7 @@ impl First {
     /// The column that was probably meant by a name that none has, as the end of a sentence; empty where none
     /// is near.
     fn meant_by(&self, name: &str) -> String {
-        let meant = nearest(name, self.names.iter().map(String::as_str));
-        meant.map(|meant| format!("; did you mean {}?", quoted(meant))).unwrap_or_default()
+        did_you_mean_shown(name, self.names.iter().map(String::as_str), quoted)
     }
 
     /// Why there may be no column of this name, as the end of a sentence; empty where nothing is known.
