@@ -43,7 +43,7 @@ pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind, StepGroup};
 pub use learning_rate::{Decay, LearningRate};
 pub use metric::Metric;
-pub use optimizer::Optimizer;
+pub use optimizer::{InvalidOptimizer, Optimizer};
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule,
     PolicySpec, StepsOn,

@@ -1,6 +1,10 @@
 //! How gradients become new parameters.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+use crate::suggestion::did_you_mean;
 
 /// The update rule, applied elementwise on the parameter server to each chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -68,6 +72,8 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
+    const NAMES: [&str; 6] = ["sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop"];
+
     /// Plain gradient descent.
     pub fn sgd() -> Self {
         Self::Sgd { weight_decay: 0.0 }
@@ -99,6 +105,43 @@ impl Optimizer {
     pub fn rmsprop() -> Self {
         let (alpha, epsilon) = (alpha(), epsilon());
         Self::RmsProp { alpha, epsilon, momentum: 0.0, centered: false, weight_decay: 0.0 }
+    }
+}
+
+/// Why a text names no optimizer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "[E661] `{0}` is no optimizer: expected sgd, momentum, nesterov, adam, adamw or rmsprop{meant}",
+    meant = did_you_mean(.0, Optimizer::NAMES)
+)]
+pub struct InvalidOptimizer(pub String);
+
+impl InvalidOptimizer {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E661"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("other settings than the usual ones are fields of `Optimizer`".to_owned())
+    }
+}
+
+/// By its name, with the settings that everybody uses.
+impl FromStr for Optimizer {
+    type Err = InvalidOptimizer;
+
+    fn from_str(name: &str) -> Result<Self, InvalidOptimizer> {
+        match name {
+            "sgd" => Ok(Self::sgd()),
+            "momentum" => Ok(Self::momentum()),
+            "nesterov" => Ok(Self::nesterov()),
+            "adam" => Ok(Self::adam()),
+            "adamw" => Ok(Self::adamw()),
+            "rmsprop" => Ok(Self::rmsprop()),
+            _ => Err(InvalidOptimizer(name.chars().take(80).collect())),
+        }
     }
 }
 
@@ -194,6 +237,19 @@ mod tests {
         let all = [O::sgd(), O::momentum(), O::nesterov(), O::rmsprop(), O::adam(), O::adamw()];
         let rates = all.map(|optimizer| optimizer.default_learning_rate());
         assert_eq!(rates, [0.1, 0.01, 0.01, 0.01, 0.001, 0.001]);
+    }
+
+    #[test]
+    fn a_name_stands_for_the_usual_settings_and_a_near_one_is_suggested() {
+        for name in Optimizer::NAMES {
+            assert!(name.parse::<Optimizer>().is_ok(), "{name}");
+        }
+        assert_eq!("adamw".parse(), Ok(Optimizer::adamw()));
+        let refused = "adm".parse::<Optimizer>().unwrap_err().to_string();
+        assert!(
+            refused.starts_with("[E661] `adm` is no optimizer") && refused.ends_with("did you mean `adam`?"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -8,19 +8,6 @@ use serde::{
 };
 use syncline_scheduler::{spec::Optimizer, suggestion::did_you_mean};
 
-/// The names, with what they stand for.
-fn by_name(name: &str) -> Option<Optimizer> {
-    match name {
-        "sgd" => Some(Optimizer::sgd()),
-        "momentum" => Some(Optimizer::momentum()),
-        "nesterov" => Some(Optimizer::nesterov()),
-        "adam" => Some(Optimizer::adam()),
-        "adamw" => Some(Optimizer::adamw()),
-        "rmsprop" => Some(Optimizer::rmsprop()),
-        _ => None,
-    }
-}
-
 /// Reads a name, or a table with all settings.
 pub(super) fn optimizer<'de, D: Deserializer<'de>>(from: D) -> Result<Optimizer, D::Error> {
     from.deserialize_any(NameOrTable)
@@ -47,7 +34,7 @@ impl<'de> Visitor<'de> for NameOrTable {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Optimizer, E> {
-        by_name(name).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(name), &self))
+        name.parse().map_err(|_| E::invalid_value(serde::de::Unexpected::Str(name), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Optimizer, A::Error> {

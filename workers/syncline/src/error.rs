@@ -23,7 +23,7 @@ use syncline_scheduler::{
     graph::InvalidTaskId,
     ids::InvalidName,
     predict::InvalidPredictor,
-    spec::{InvalidJob, InvalidPolicy},
+    spec::{InvalidJob, InvalidOptimizer, InvalidPolicy},
     sync::search::{InvalidAlgorithm, InvalidSlack},
     tasks::{InvalidState, InvalidTraining},
 };
@@ -159,6 +159,7 @@ list_coded!(
     InvalidAlgorithm,
     InvalidJob,
     InvalidName,
+    InvalidOptimizer,
     InvalidPolicy,
     InvalidPredictor,
     InvalidSlack,
