@@ -222,6 +222,21 @@ async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped_for_an_
     let ClientError::JobFailed { code, reason, .. } = &failed else { panic!("{failed}") };
     assert_eq!(code, "E351");
     assert!(reason.contains("it/w") && reason.contains("worker w"), "{reason}");
+    assert!(reason.contains("a smaller learning rate"), "{reason}");
+
+    let huge = write_data(&dir.path().join("huge.csv"), |i, line| *line = format!("3e38,3e38,{}", i % 3));
+    let policies = ["asp", "bsp", "local-sgd:4"];
+    for (policy, id) in policies.iter().zip(["huge-asp", "huge-bsp", "huge-local"]) {
+        let training = Training::new(model(2), huge.clone()).with(|s| s.policy = policy.parse().unwrap());
+        let mut job = JobGraph::new(id);
+        job.train("train", training);
+        try_job(&cluster, &job).await.unwrap();
+        let failed = cluster.client().wait(&id.parse().unwrap(), |_| {}).await.unwrap_err().to_string();
+        assert!(
+            failed.contains("[E351]") && failed.contains("no step has changed the parameters yet"),
+            "{failed}"
+        );
+    }
 
     try_job(&cluster, &hot("skips", OnNan::Skip)).await.unwrap();
     let failed = cluster.client().wait(&"skips".parse().unwrap(), |_| {}).await.unwrap_err();

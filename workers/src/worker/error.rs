@@ -45,7 +45,8 @@ pub enum WorkerError {
     },
     /// An iteration of a job whose `on_nan` is `fail`.
     #[error(
-        "[E351] {what} became {value} in iteration {task} on worker {worker}; a smaller learning rate or on_nan = \"skip\" may help"
+        "[E351] {what} became {value} in iteration {task} on worker {worker}; {}",
+        against_not_finite(*untrained)
     )]
     NotFinite {
         /// The loss, the gradient, a running statistic, or the change of a local round.
@@ -56,6 +57,8 @@ pub enum WorkerError {
         task: String,
         /// Incarnation of the worker.
         worker: String,
+        /// Whether no step had changed the parameters yet.
+        untrained: bool,
     },
     /// Graph or samples are not what the job's spec says of them.
     #[error("[E352] the training graph does not fit the job: {what}")]
@@ -110,6 +113,17 @@ pub enum WorkerError {
         /// What would come next, in words.
         open: String,
     },
+}
+
+/// What helps against a step that gives no number. No rate of steps is to blame before the first one.
+fn against_not_finite(untrained: bool) -> &'static str {
+    match untrained {
+        false => "a smaller learning rate or on_nan = \"skip\" may help",
+        true => {
+            "no step has changed the parameters yet: look for samples of which the model makes no number, such as a division by zero or the \
+             logarithm of one, and at the values that it begins with; on_nan = \"skip\" passes over such batches"
+        }
+    }
 }
 
 impl WorkerError {
@@ -172,7 +186,7 @@ impl WorkerError {
             Self::Unreachable { .. } => {
                 "name the engine with --engine, and the token file that belongs to it with --token-file"
             }
-            Self::NotFinite { .. } => "a smaller learning rate or `on_nan = \"skip\"` may help",
+            Self::NotFinite { untrained, .. } => against_not_finite(*untrained),
             Self::EngineAway { .. } => "see whether the engine runs, and can be reached from here",
             Self::Stuck { .. } => {
                 "see whether the file system that the data is on answers, and whether a function ends that looks at \

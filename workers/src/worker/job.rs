@@ -16,7 +16,7 @@ use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Iterated, Outcome},
     graph::TaskId,
-    ids::{Incarnation, RunId},
+    ids::{Generation, Incarnation, RunId},
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
 };
@@ -81,6 +81,8 @@ pub(super) struct JobRun {
     pages: SharedPages,
     /// Whether the last push was the change of a local round, and no gradient.
     pushes_changes: bool,
+    /// Whether the parameters began with those of the model, and not with a checkpoint.
+    begins_untrained: bool,
     /// Kept from one evaluation to the next while it trains.
     pub(super) evaluation: Option<Executable>,
     load: LoadProbe,
@@ -145,6 +147,8 @@ impl JobRun {
             device = StepsOnDevice::open(runtime, &exec, &key.run, &train, &graph, &params, draws)?;
         }
         let local = LocalSteps::new(train.optimizer, device);
+        let generation = key.run.generation;
+        let begins_untrained = train.resume.is_none() && generation == Generation::first(generation.nonce());
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self {
             context,
@@ -159,6 +163,7 @@ impl JobRun {
             local,
             pages,
             pushes_changes: false,
+            begins_untrained,
             evaluation: None,
             load,
             timer,
@@ -242,6 +247,16 @@ impl JobRun {
         Ok(Outcome::Prepared)
     }
 
+    /// Whether no step has changed the parameters with which an iteration computes.
+    fn is_untrained(&self, it: &Iteration, pulled: &PullStats) -> bool {
+        self.begins_untrained
+            && match it.gradient {
+                GradientUse::ApplyOnArrival { .. } => pulled.pushes == 0,
+                GradientUse::JoinRound => pulled.version == 0,
+                GradientUse::LocalStep { first, .. } => it.seq == first && pulled.version == 0,
+            }
+    }
+
     /// Gathers the samples of an iteration; where only rows travel, they chose those before.
     fn load_batch(&mut self, range: SampleRange) -> Result<(), WorkerError> {
         let loader = self.data.as_mut().filter(|_| self.rows.is_none());
@@ -259,6 +274,7 @@ impl JobRun {
         next: Option<NextPull>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
+        let untrained = self.is_untrained(it, &pulled);
         self.load_batch(it.range)?;
         if let (Some(loader), Some(range)) = (self.data.as_mut(), next_range) {
             loader.read_ahead(range);
@@ -282,7 +298,7 @@ impl JobRun {
         // The graph has only overflowed, and is to be scaled otherwise.
         let fails = self.train.on_nan == OnNan::Fail && !is_overflow;
         if let Some(fault) = health.fault().filter(|_| fails) {
-            return Err(not_finite(self.context.incarnation, it, fault));
+            return Err(not_finite(self.context.incarnation, it, fault, untrained));
         }
         let header = health.header(it, self.train.clip_norm, self.shards.compresses());
         let delta = self.local.follow(it, &mut self.params, &values, &header)?;
@@ -291,6 +307,7 @@ impl JobRun {
                 self.context.incarnation,
                 it,
                 ("the change of a local round", delta.norm),
+                untrained,
             ));
         }
         let leads_nowhere = delta.as_ref().is_some_and(|delta| !delta.norm.is_finite());
@@ -368,8 +385,13 @@ fn staleness(gradient: GradientUse, pulled: u64, pushed: u64) -> u64 {
     }
 }
 
-fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
-    WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() }
+fn not_finite(
+    worker: Incarnation,
+    it: &Iteration,
+    (what, value): (&'static str, f64),
+    untrained: bool,
+) -> WorkerError {
+    WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string(), untrained }
 }
 
 /// The samples that were gathered last, as the training graph reads them.
