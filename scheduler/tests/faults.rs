@@ -896,6 +896,21 @@ fn what_a_shard_answered_first_of_a_worker_that_it_seals_counts() {
     assert_eq!(world.job("job").member(worker).unwrap().seal.unwrap().applied, 1);
 }
 
+#[test]
+fn the_iterations_of_a_worker_are_those_that_count_though_it_was_lost_before_it_reported_the_last() {
+    let mut world = World::new();
+    let worker = world.join(1, "worker");
+    world.submit(spec("job", "asp", 100), 5);
+    world.report(worker, done);
+    world.plane.shell.undelivered = Some(Vec::new());
+    leave(&mut world, worker);
+    let progress = PushProgress { watermark: 2, partial: false };
+    world.give(Input::Sealed { run: run("job", 5), shard: ShardIndex(0), worker, progress });
+    let job = world.job("job");
+    let spent = &job.member(worker).unwrap().spent;
+    assert_eq!((spent.iterations, spent.samples), (2, 2 * u64::from(job.train().batch)));
+}
+
 /// The last 64 that have left are known.
 #[test]
 fn pushes_of_a_worker_that_left_long_ago_prove_nothing_and_those_of_one_among_the_known_a_loss() {

@@ -122,6 +122,8 @@ impl Job {
         if seq <= applied {
             let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
             self.apply(id, &TaskEvent::Finished { attempt }, now_us);
+            let spent = &mut self.member_mut(worker).spent;
+            (spent.iterations, spent.samples) = (spent.iterations + 1, spent.samples + u64::from(range.len));
             return self.iteration_done(worker, range);
         }
         self.miss(superstep, range);

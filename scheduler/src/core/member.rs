@@ -37,7 +37,8 @@ pub enum Membership {
 /// Durations a worker has reported, summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeTotals {
-    /// Iterations that it has reported as done.
+    /// Iterations that it has reported as done, and those of which the shards had all when it was lost: how long
+    /// these took is not known.
     pub iterations: u64,
     /// Samples in them.
     pub samples: u64,
