@@ -154,6 +154,11 @@ fn run_child(
     program.arg(CHILD_ARGUMENT).env(PARENT_PID_VARIABLE, std::process::id().to_string());
     // Ctrl-C goes to the whole group of a terminal: it is for this process, which ends its child.
     program.process_group(0);
+    // What it leaves behind where it crashes goes with this. Where there is no room it says so itself.
+    let folder = tempfile::tempdir();
+    if let Ok(folder) = &folder {
+        program.env("TMPDIR", folder.path());
+    }
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillOnDrop(program.spawn().map_err(failed)?);
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
@@ -320,6 +325,15 @@ mod tests {
         let leads = "read -r _ _ _ _ group _ < /proc/$$/stat; exit $((group == $$))";
         let ended = ending(leads, Duration::from_secs(60));
         assert!(matches!(&ended, ChildFailure::Crashed { how, .. } if how == "exit status: 1"), "{ended:?}");
+    }
+
+    #[test]
+    fn what_a_child_that_crashes_leaves_among_temporary_files_is_removed() {
+        let leaves = "mkdir \"$TMPDIR/left\"; echo \"$TMPDIR/left\" >&2; kill -ABRT $$";
+        let ended = ending(leaves, Duration::from_secs(60));
+        let ChildFailure::Crashed { words, .. } = &ended else { panic!("{ended:?}") };
+        let left = words.trim_start_matches(": ");
+        assert!(left.ends_with("/left") && !Path::new(left).exists(), "{left}");
     }
 
     #[test]

@@ -131,6 +131,8 @@ fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_
     let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", &shared).output().unwrap();
     assert!(state.join("submitted").exists(), "{ran:?}");
     assert_eq!(fs::read_to_string(state.join("up-1.log")).unwrap(), "what the first one says");
+    let left = ["ready-2.json", "up-2.log"].map(|name| state.join(name).exists());
+    assert_eq!(left, [false, ran.status.code() != Some(0)], "{ran:?}");
     let token = shared.join("syncline-token");
     assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
     let started = fs::read_to_string(shared.join("srun")).unwrap();

@@ -294,7 +294,7 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
     let snapshots = || fs::read_dir(cluster.dir.path().join("shard-0/snapshots")).unwrap().count();
     let said = gc(&[]).err;
     let left = cluster.up.redis("HGETALL syncline:{forgotten}:state");
-    assert!(said.contains("kept snapshots in 1 folders") && said.contains("--snapshots"), "{said}, {left}");
+    assert!(said.contains("kept snapshots in 1 folder, ") && said.contains("--snapshots"), "{said}, {left}");
     let removed = gc(&["--json", "--snapshots"]).json();
     assert_eq!((&removed["forgotten_snapshots"], snapshots()), (&1.into(), 1), "{removed}");
     assert!(removed["forgotten_snapshot_bytes"].as_u64() > Some(0), "{removed}");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use syncline_rpc::{Collected, Forgotten, JobFolders};
 use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, print_json, say, time};
+use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, count, log_as_command, print_json, say, time};
 
 #[derive(Debug, clap::Args)]
 pub struct GcArgs {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
         let uploads = client.gc(args.older_than).await?;
         if !args.json {
             let megabytes = uploads.bytes as f64 / 1e6;
-            say(&format!("removed {} blobs, {megabytes:.1} MB, that no job names", uploads.blobs));
+            say(&format!("removed {}, {megabytes:.1} MB, that no job names", count(uploads.blobs, "blob")));
         }
         let checkpoints =
             client.gc_folders(JobFolders::Checkpoints, args.older_than, args.checkpoints).await?;
@@ -73,9 +73,10 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
 fn say_forgotten(what: JobFolders, Forgotten { folders, bytes }: Forgotten, removed: bool, age: Duration) {
     let name = what.dir_name();
     let found = format!(
-        "{name} in {folders} folders, {:.1} MB, of jobs that the cluster does not know, and older than {} s",
+        "{name} in {}, {:.1} MB, of jobs that the cluster does not know, and older than {}",
+        count(folders, "folder"),
         bytes as f64 / 1e6,
-        age.as_secs()
+        humantime::format_duration(age)
     );
     match (folders, removed) {
         (0, false) => {}

@@ -6,6 +6,7 @@ use crate::cli::{Failure, table};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Serialize;
 use syncline_ps::checkpoint_file::CheckpointAbout;
+use syncline_scheduler::ids::Generation;
 use syncline_workers::export::ExportError;
 
 /// What is in a snapshot.
@@ -47,10 +48,17 @@ pub(crate) fn of(path: &Path, bytes: &[u8]) -> Result<SnapshotReport, Failure> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
     let about = match CheckpointAbout::read(bytes) {
         Ok(checkpoint) => of_checkpoint(&checkpoint),
-        Err(_) => header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        Err(_) => header.metadata().iter().flatten().map(|(name, value)| named(name, value)).collect(),
     };
     let tensors: Vec<Tensor> = file.iter().map(|(name, view)| describe(name, &view)).collect();
     Ok(SnapshotReport { about, count: tensors.iter().map(|t| t.count).sum(), tensors })
+}
+
+/// An entry of the file as people know it from elsewhere: a generation by its number, from 1.
+fn named(name: &str, value: &str) -> (String, String) {
+    let generation = value.parse().ok().filter(|_| name == "generation");
+    let value = generation.map_or(value.to_owned(), |it| Generation(it).number().to_string());
+    (name.to_owned(), value)
 }
 
 /// Where a training was, which the file has as JSON with all that it needs to go on.

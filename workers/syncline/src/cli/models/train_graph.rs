@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Precision, Saving, TrainingGraph};
+use syncline_autodiff::{
+    DeriveOptions, GRAD_SUFFIX, Io, LOSS, LOSS_WEIGHT, NEXT_SUFFIX, NOMINAL_AXIS, Precision, Saving,
+    TrainingGraph,
+};
 use syncline_onnx::TensorType;
 use syncline_workers::{isolation::ModelChecks, submit::untouched};
 
@@ -84,6 +87,18 @@ fn values(graph: &TrainingGraph) -> (Vec<&Io>, usize) {
     (inputs, graph.params.iter().map(|param| param.initial.len()).sum())
 }
 
+/// Outputs that measure the model beside its loss, such as `correct`.
+fn metrics(graph: &TrainingGraph) -> Vec<String> {
+    let written =
+        syncline_onnx::parse(&graph.train_onnx).ok().and_then(|model| model.graph).unwrap_or_default();
+    let is_metric = |name: &String| {
+        let is_gradient = [GRAD_SUFFIX, NEXT_SUFFIX].iter().any(|suffix| name.ends_with(suffix));
+        let is_forward = graph.forward_outputs.iter().any(|output| output.name == *name);
+        !is_gradient && !is_forward && ![LOSS, LOSS_WEIGHT].contains(&name.as_str())
+    };
+    written.output.into_iter().map(|output| output.name).filter(is_metric).collect()
+}
+
 fn describe(io: &Io) -> String {
     format!("{} {}", io.name, TensorType::new(io.element, io.dims.clone()))
 }
@@ -96,6 +111,7 @@ fn report(graph: &TrainingGraph, warnings: &[String]) -> serde_json::Value {
         "parameters": graph.params.iter().map(|param| &param.name).collect::<Vec<_>>(),
         "parameter_count": count,
         "running_statistics": graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(),
+        "metrics": metrics(graph),
         "forward_outputs": describe(graph.forward_outputs.iter().collect()),
         "classes": graph.classes,
         "recompute": graph.saving.map(|saving| json!({
@@ -125,6 +141,7 @@ fn saved(saving: &Saving) -> String {
 fn text(graph: &TrainingGraph) -> String {
     let (inputs, count) = values(graph);
     let inputs: Vec<String> = inputs.into_iter().map(describe).collect();
+    let named = [LOSS, LOSS_WEIGHT].map(str::to_owned).into_iter().chain(metrics(graph)).collect::<Vec<_>>();
     let outputs: Vec<String> = graph.forward_outputs.iter().map(describe).collect();
     let statistics = match graph.state.len() {
         0 => String::new(),
@@ -133,12 +150,13 @@ fn text(graph: &TrainingGraph) -> String {
         ),
     };
     format!(
-        "inputs     {}, and the parameters, with their first values\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
+        "inputs     {}, and the parameters, with their first values\nloss       at {}\nparameters {} in {} tensors\noutputs    {}, \
          NAME.grad of each parameter, {}{statistics}{}",
         inputs.join(", "),
         graph.loss_at.as_deref().unwrap_or_default(),
         count,
         graph.params.len(),
+        named.join(", "),
         outputs.join(", "),
         graph.saving.as_ref().map(saved).unwrap_or_default()
     )

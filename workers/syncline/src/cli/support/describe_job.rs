@@ -3,10 +3,11 @@
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView};
 use syncline_scheduler::{core::significant, sync::Why};
+use syncline_workers::span;
 
 use super::{
     describe::{epoch, loss, obstacles, samples_per_s_lately},
-    describe_age::{age, time_since},
+    describe_age::age,
     describe_evaluations::{best, test, validation},
     describe_lines::{Line, align},
     describe_settings, describe_tasks, describe_workers,
@@ -99,7 +100,8 @@ fn iterations(job: &JobStatus) -> String {
 fn checkpoint(job: &JobStatus, now_ms: u64) -> Option<String> {
     let (number, at_ms) = (job.checkpoint?, job.checkpoint_ms?);
     let (samples, bytes) = (job.checkpoint_samples?, job.checkpoint_bytes?);
-    Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job, now_ms)))
+    let age = span(now_ms.saturating_sub(at_ms));
+    Some(format!("{number}, {age} old, {samples} samples, {bytes} bytes"))
 }
 
 /// What a job has reached; what it does not have yet is left out.
@@ -165,7 +167,11 @@ mod tests {
         let made = [("checkpoint", "3"), ("checkpoint_ms", "5000"), ("ended_ms", "9000")];
         let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
         let told = checkpoint(&job(&[&made[..], &held].concat()), 10_000);
-        assert_eq!(told.as_deref(), Some("3, 4 s old, 640 samples, 8192 bytes"));
+        assert_eq!(
+            told.as_deref(),
+            Some("3, 5 s old, 640 samples, 8192 bytes"),
+            "of a job that is over, too"
+        );
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub(crate) fn time(unit: TimeUnit) -> impl Fn(&str) -> Result<Duration, String> 
 }
 
 /// So many of something, in words.
-pub(crate) fn count(number: u32, what: &str) -> String {
+pub(crate) fn count(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 

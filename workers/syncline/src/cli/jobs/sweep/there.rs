@@ -6,7 +6,7 @@ use syncline_rpc::status::{JobList, JobStatus};
 use syncline_scheduler::spec::Metric;
 use syncline_workers::client::{Client, ClientError};
 
-use super::{measure::newest_training_loss, outcome::Outcome};
+use super::{measure::newest_training_loss, outcome::Outcome, values::decimal};
 use crate::cli::{Failure, say};
 
 /// Those whose ids are `prefix` and a number, with what they have measured.
@@ -49,7 +49,7 @@ fn differing(jobs: &[JobStatus]) -> Vec<BTreeMap<String, String>> {
     let own = |job: &JobStatus| -> BTreeMap<String, String> {
         let own = job.settings.iter().filter(|own| differs(&own.name, &own.value));
         let mut own: BTreeMap<String, String> =
-            own.map(|own| (own.name.clone(), own.value.clone())).collect();
+            own.map(|own| (own.name.clone(), as_drawn(&own.value))).collect();
         // Of other files everybody expects that they hold something else.
         if own.keys().any(|name| name.starts_with("data.source.")) {
             own.remove("data.digest");
@@ -57,6 +57,13 @@ fn differing(jobs: &[JobStatus]) -> Vec<BTreeMap<String, String>> {
         own
     };
     jobs.iter().map(own).collect()
+}
+
+/// A number as a sweep draws it, and as it stands in the table of one that runs: jobs write `8e-4`, sweeps
+/// `0.0008`.
+fn as_drawn(value: &str) -> String {
+    let number = value.parse().ok().filter(|_| value.contains('e'));
+    number.map_or_else(|| value.to_owned(), decimal)
 }
 
 #[cfg(test)]
@@ -79,6 +86,20 @@ mod tests {
         ];
         for (id, want) in cases {
             assert_eq!(number(id, "digits-sweep"), want, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_spelled_as_it_was_drawn_table() {
+        for (stored, told) in [
+            ("8.106e-4", "0.0008106"),
+            ("1e-8", "1e-8"),
+            ("0.01", "0.01"),
+            ("64", "64"),
+            ("'bsp'", "'bsp'"),
+            ("one", "one"),
+        ] {
+            assert_eq!(as_drawn(stored), told);
         }
     }
 

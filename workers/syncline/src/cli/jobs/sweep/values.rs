@@ -136,7 +136,7 @@ impl Range {
 }
 
 /// A number as TOML reads it as one with a fraction, whatever its size.
-fn decimal(number: f64) -> String {
+pub(super) fn decimal(number: f64) -> String {
     // `1e-7` for what has many zeros, `0.01` for the rest; a whole one needs its `.0`.
     format!("{number:?}")
 }

@@ -22,8 +22,8 @@ const PLOT_ITERATIONS: u64 = 15;
 #[command(after_help = "Example:
   syncline simulate --intervals-ms 100x3,200 --jitter 0.05 --compare bsp,ssp:3,asp,elastic-bsp:15,lb-bsp
 
-A worker waits from the end of an iteration to the start of its next one; `waiting` is the sum of all waits over the
-summed time for which workers were there. Jitter multiplies each interval by max(0.2, N(1, sigma)). Every policy sees the same draws.")]
+A worker waits from the end of an iteration to the start of its next one; `waiting` is the sum of all waits over the summed time for which workers were there.
+Jitter multiplies each interval by max(0.2, N(1, sigma)). Every policy sees the same draws.")]
 pub struct SimulateArgs {
     /// The policy [default: elastic-bsp:15]
     #[arg(long, value_name = "POLICY")]
