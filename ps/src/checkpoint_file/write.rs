@@ -18,8 +18,8 @@ use crate::{
 /// Most characters of one run of steps in the head, as JSON.
 const STEP_RUN_CHARS: u64 = 80;
 
-/// Writes the file of one checkpoint of a training that was given these samples. `parts` gives what the shards kept of it, in order, one at a time, so
-/// that only one is in memory.
+/// Writes the file of one checkpoint of a training that was given these samples. `parts` gives what the
+/// shards kept of it, in order, one at a time, so that only one is in memory.
 ///
 /// # Errors
 /// Invalid data if the parts are not those of one checkpoint, and what `parts` and the disk say.
