@@ -39,7 +39,7 @@ async fn a_job_waits_for_a_shard_that_came_back_before_its_disk_was_mounted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_a_shard_both_processes_of_which_came_back_before_their_disks_were_mounted() {
     let mut cluster = Cluster::start_replicated(1, 2, "--step-ms 5 --slowdown 1").await;
-    let job = submit(&cluster, counting("unmounted", "asp", SAMPLES, |_| {})).await;
+    let job = submit(&cluster, counting("unmounted", "asp", SAMPLES, |train| train.epochs = 4)).await;
     followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     let stopped = cluster.stop_all_shards();
@@ -52,6 +52,6 @@ async fn a_job_waits_for_a_shard_both_processes_of_which_came_back_before_their_
         cluster.start_stopped_shard(shard);
     }
     let summary = cluster.until_over(&job).await;
-    check_exact(&summary, SAMPLES);
+    check_exact(&summary, 4 * SAMPLES);
     assert_eq!(number(&summary, "generation"), 1, "{summary:?}");
 }

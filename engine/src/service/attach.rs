@@ -11,7 +11,10 @@ use syncline_scheduler::{
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
+use super::{
+    sessions::lock,
+    shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl},
+};
 
 /// Pause before a shard is asked again whose disk failed, or that lacks a job.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -106,13 +109,23 @@ impl ShardControl {
         self.shard_came(shard);
     }
 
+    /// A process follows this shard. Jobs may have waited for the directory that it has.
+    pub(super) fn standby_follows(&self, shard: ShardIndex, identity: u64) {
+        let told = lock(&self.served_from).get(&shard).copied();
+        if told.is_some_and(|told| told.following != Some(StateDirId(identity))) {
+            self.query_held_jobs(shard);
+        }
+    }
+
     /// Asks a shard that came, or came back, what it holds.
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
         // Before anybody is told by the shard itself that it lacks something.
         if let Some(served) = self.shards.served(shard) {
-            let standby = self.shards.standby(shard);
+            // One that is silent may have ended, as both do where their machines are started again.
+            let standby = self.shards.standby(shard).filter(|standby| !standby.is_silent());
             let (serving, following) = (served.identity, standby.map(|standby| standby.hello.identity));
             let dirs = ShardDirs { serving: StateDirId(serving), following: following.map(StateDirId) };
+            lock(&self.served_from).insert(shard, dirs);
             self.queue.tell(Input::ShardServed { shard, dirs });
         }
         let control = self.clone();

@@ -5,15 +5,16 @@
 //! hold](super::attach), and [values that nobody needs any more](super::blob_release).
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use syncline_rpc::ShardFault;
 use syncline_scheduler::{
-    core::Input,
+    core::{Input, ShardDirs},
     fault_code::FaultCode,
-    ids::{EngineEpoch, RunId},
+    ids::{EngineEpoch, RunId, ShardIndex},
 };
 use tokio::sync::Semaphore;
 
@@ -45,6 +46,8 @@ pub(super) struct ShardControl {
     /// Everything that is started for a job ends when the job is closed.
     pub(super) work: RunWork,
     pub(super) closings: Closings,
+    /// From which directories each shard is served and followed, as the loop was told.
+    pub(super) served_from: Arc<Mutex<BTreeMap<ShardIndex, ShardDirs>>>,
     /// A place for each snapshot that is being written.
     pub(super) snapshot_slots: Arc<Semaphore>,
     /// Blobs that are to be removed, and that no shard was told of.
@@ -68,6 +71,7 @@ impl ShardControl {
             jobs,
             work: RunWork::default(),
             closings: Closings::default(),
+            served_from: Arc::default(),
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             released: Arc::default(),
             shared_parts: SharedParts::default(),

@@ -42,6 +42,7 @@ impl ShardHandler {
     /// What a process is to do that announces itself.
     async fn decide(&self, lead: &Lead, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let (index, address, present, epoch) = (hello.index, hello.address.clone(), hello.role, lead.epoch);
+        let identity = hello.identity;
         let log = RedisRoleLog { store: &self.context.store, lead };
         match self.context.shards.announce(hello, epoch, &log).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
@@ -53,12 +54,11 @@ impl ShardHandler {
                         info!(shard = %index, address, "shard is there");
                         lead.control.shard_came(index);
                     }
-                    ReplicaRole::Standby { .. } if new => {
-                        info!(shard = %index, address, "a standby follows the shard");
-                        // Jobs may have waited for the directory that it has.
-                        if self.context.shards.served(index).is_some() {
-                            lead.control.query_held_jobs(index);
+                    ReplicaRole::Standby { .. } => {
+                        if new {
+                            info!(shard = %index, address, "a standby follows the shard");
                         }
+                        lead.control.standby_follows(index, identity);
                     }
                     _ => {}
                 }

@@ -202,9 +202,7 @@ mod tests {
         let asked: [Ask<'_>; 4] = [
             &|connection| push::serve(&jobs, connection, order, 0),
             &|connection| push::serve_cursor(&jobs, connection, &session),
-            &|connection| {
-                pull::serve(&jobs, connection, &session, ReadCondition::version(0), Codec::Plain)
-            },
+            &|connection| pull::serve(&jobs, connection, &session, ReadCondition::version(0), Codec::Plain),
             &|connection| norms::serve(&jobs, connection, &session, 0),
         ];
         let ask = |ask: Ask<'_>| {

@@ -79,11 +79,12 @@ impl<C> Slot<C> {
         if let Some(dead) = &self.primary {
             return self.judge_after(&dead.hello, hello, now);
         }
+        let is_alone = self.undecided.iter().all(|(other, _)| other.boot == hello.boot);
         match standby {
-            Some(_) => RoleDecision::Serve,
+            Some(_) if is_alone => RoleDecision::Serve,
             None if follows || hello.followed_before && hello.jobs == 0 => RoleDecision::Follow,
-            None if now.duration_since(self.vacant_since) > PARTNER_SILENCE => RoleDecision::Serve,
-            None => self.judge_among_undecided(hello),
+            _ if now.duration_since(self.vacant_since) > PARTNER_SILENCE => RoleDecision::Serve,
+            _ => self.judge_among_undecided(hello),
         }
     }
 

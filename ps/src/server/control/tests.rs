@@ -193,7 +193,8 @@ fn checkpoints_of_a_job_that_was_set_aside_are_removed_and_the_job_is_not_read_f
     let runtime = Runtime::new().unwrap();
     for (numbers, through, left) in [(vec![2], 2, 1), (vec![], u64::MAX, 0)] {
         let (epoch, run) = (EngineEpoch(1), saved.run().clone());
-        let retain = control.clone().retain_checkpoints(tarpc::context::current(), epoch, run, numbers, through);
+        let retain =
+            control.clone().retain_checkpoints(tarpc::context::current(), epoch, run, numbers, through);
         runtime.block_on(retain).unwrap();
         let files = std::fs::read_dir(&checkpoints).map_or(0, Iterator::count);
         assert_eq!((files, shared.jobs.open_jobs().len()), (left, 0));

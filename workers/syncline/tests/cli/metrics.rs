@@ -117,9 +117,12 @@ fn one_of_a_file_stands_beside_those_of_the_cluster(
         fs::read_dir(path("beside")).unwrap().map(|folder| folder.unwrap().file_name()).collect();
     assert_eq!(folders.len(), 2, "{folders:?}");
     at(&["submit", &file, "--id", "third", "--watch"]).ok();
-    let deleted = at(&["delete", "free", "third", "nobody", "--json"]);
+    let deleted = at(&["delete", "free", "nowhere", "third", "nobody", "--json"]);
     let lines: Vec<&str> = deleted.out.lines().collect();
-    assert!(deleted.code == 1 && lines.len() == 2 && deleted.err.contains("nobody"), "{deleted:#?}");
+    let refused = deleted.err.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let refused: Vec<String> = refused.map(|error| error["message"].to_string()).collect();
+    assert!(deleted.code == 1 && lines.len() == 2 && refused.len() == 2, "{deleted:#?}");
+    assert!(refused[0].contains("nowhere") && refused[1].contains("nobody"), "{refused:?}");
     Page::read().holds_line("delete JOB JOB ...", lines[1]);
     let mixed = at(&["metrics", "points", "free", "--from", &exported, "--csv", "-"]).ok().out;
     assert_eq!(mixed, rows, "one of the cluster, one of a file");

@@ -163,3 +163,25 @@ fn what_was_set_aside_is_worth_more_than_nothing_and_less_than_a_training() {
         assert_eq!(shard.role(&aside(fresh(1))), serves, "beside one of {jobs} jobs that comes as well");
     }
 }
+
+/// Both had nothing, as before their disks were mounted, and have ended.
+#[test]
+fn in_the_place_of_two_that_are_gone_the_one_that_served_before_them_serves_whoever_comes_first() {
+    let had = |n, hello| with_jobs(1, ShardHello { boot: n, ..hello });
+    let served = had(11, ShardHello { served_term: 7, ..fresh(11) });
+    let followed = had(12, ShardHello { followed_before: true, ..fresh(12) });
+    for order in [[&served, &followed], [&followed, &served]] {
+        let mut shard = pair(0);
+        let role = |shard: &mut Shard, hello: &ShardHello| match shard.announce(hello, false) {
+            Decision::Role { role: ReplicaRole::Primary { .. }, .. } => "primary",
+            Decision::Role { role: ReplicaRole::Undecided, .. } => "undecided",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(order.map(|hello| role(&mut shard, hello)), ["undecided"; 2], "those may come back");
+        shard.wait(STANDBY_PATIENCE);
+        shard.slots.forget(ShardIndex(0), shard.now);
+        let roles: Vec<_> = order.iter().map(|hello| (hello.boot, role(&mut shard, hello))).collect();
+        let first_to_serve = roles.iter().find(|(_, role)| *role == "primary");
+        assert_eq!(first_to_serve, Some(&(served.boot, "primary")), "{roles:?}");
+    }
+}

@@ -7,7 +7,7 @@ use syncline_scheduler::ids::{JobId, JobRef};
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
 use super::{several::SeveralJobs, task_name::TaskName};
-use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, say, time};
+use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, time};
 
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
                 false => args.jobs.tell(&job.id, "canceled", "is canceled"),
             }
         };
-        match (canceled, SeveralJobs::each_of(&ending, wait).await) {
+        match (canceled, args.jobs.each_of(&ending, wait).await) {
             (Err(refused), Err(failure)) => {
-                say(&refused.to_string());
+                args.jobs.tell_refusal(&refused);
                 Err(failure)
             }
             (canceled, waited) => canceled.and(waited),

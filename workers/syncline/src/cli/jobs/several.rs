@@ -26,11 +26,12 @@ impl SeveralJobs {
         &self,
         act: impl AsyncFnMut(&JobId) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        Self::each_of(&self.jobs, act).await
+        self.each_of(&self.jobs, act).await
     }
 
     /// The same for each of other things that belong to jobs.
     pub(super) async fn each_of<T>(
+        &self,
         jobs: &[T],
         mut act: impl AsyncFnMut(&T) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -40,16 +41,24 @@ impl SeveralJobs {
                 Ok(()) => {}
                 Err(failure) if failure.exit() == Exit::JobFailed => {
                     if let Some(other) = refused.replace(failure) {
-                        say(&other.to_string());
+                        self.tell_refusal(&other);
                     }
                 }
                 Err(failure) => {
-                    refused.iter().for_each(|other| say(&other.to_string()));
+                    refused.iter().for_each(|other| self.tell_refusal(other));
                     return Err(failure);
                 }
             }
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Says of one of several why it was refused.
+    pub(super) fn tell_refusal(&self, failure: &Failure) {
+        match self.json {
+            true => failure.tell(true),
+            false => say(&failure.to_string()),
+        }
     }
 
     /// Says what has become of a task of one of them.

@@ -108,6 +108,13 @@ impl Failure {
         chain
     }
 
+    /// Says it on stderr.
+    pub(crate) fn tell(&self, json: bool) {
+        if let Some(text) = self.describe(json) {
+            if json { say_json(&text) } else { say(&text) }
+        }
+    }
+
     /// The error, its causes, and the hint; as JSON one object in one line.
     pub(crate) fn describe(&self, json: bool) -> Option<String> {
         self.error.as_ref()?;
@@ -155,9 +162,7 @@ pub(crate) fn hold_end() -> MutexGuard<'static, ()> {
 pub fn finish(result: Result<(), Failure>, json: bool) -> Exit {
     let _ending = hold_end();
     let Err(failure) = result else { return Exit::Ok };
-    if let Some(text) = failure.describe(json) {
-        if json { say_json(&text) } else { say(&text) }
-    }
+    failure.tell(json);
     failure.exit
 }
 
