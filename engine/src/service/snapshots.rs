@@ -1,6 +1,9 @@
 //! Snapshots of a job's parameters, and closing the job on the shards.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use syncline_rpc::{ShardClient, ShardFault, within};
 use syncline_scheduler::{
@@ -64,17 +67,17 @@ impl ShardControl {
         self.work.end(run);
         let (control, run) = (self.clone(), run.clone());
         // Before this returns: another job of the name may be opened next.
-        let closings: Vec<_> = match weights {
-            LastWeights::Keep => Vec::new(),
-            _ => self.shards.indices().map(|shard| (shard, self.closings.begin(&run.job))).collect(),
+        let closing = match weights {
+            LastWeights::Drop | LastWeights::Discard => Some(Arc::new(self.closings.begin(&run.job))),
+            LastWeights::Keep | LastWeights::SetAside => None,
         };
         self.work.spawn(&run.clone(), async move {
             if weights == LastWeights::Keep {
                 let outcome = control.save_last_weights(&run).await;
                 return control.queue.tell(Input::WeightsKept { run, outcome });
             }
-            for (shard, closing) in closings {
-                let (control, run) = (control.clone(), run.clone());
+            for shard in control.shards.indices() {
+                let (control, run, closing) = (control.clone(), run.clone(), closing.clone());
                 tokio::spawn(async move {
                     let epoch = control.epoch;
                     let closed = control
