@@ -1,7 +1,7 @@
 //! A Redis that does not know for a while what shards hold: it was another one, or an old copy, until
 //! somebody saw that.
 
-use std::{ffi::OsStr, fs};
+use std::{ffi::OsStr, fs, path::Path};
 
 use syncline::TaskGraph;
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
@@ -12,6 +12,7 @@ use crate::{
     cluster::{Cluster, eventually, number, number_if_any},
     graphs::{Expected, HOLD, function_worker},
     jobs::{check_exact, check_next_job_runs, counting, submit},
+    replicas::{followed, shard},
     store::{go_back, lag_from_now},
 };
 
@@ -24,16 +25,16 @@ fn unknown(samples: u64) -> PreparedJob {
     counting("unknown", "asp", samples, |train| train.checkpoint = None)
 }
 
+/// How many jobs lie in this state directory that were set aside.
+fn count_aside(state_dir: &Path) -> usize {
+    let files = fs::read_dir(state_dir.join("jobs")).unwrap();
+    files.filter(|file| file.as_ref().unwrap().path().extension() == Some(OsStr::new("forgotten"))).count()
+}
+
 /// Every shard has written down so many jobs.
 async fn until_set_aside(cluster: &Cluster, jobs: usize) {
-    let count = |shard| {
-        let files = fs::read_dir(cluster.shard_folder(shard).join("jobs")).unwrap();
-        files
-            .filter(|file| file.as_ref().unwrap().path().extension() == Some(OsStr::new("forgotten")))
-            .count()
-    };
     eventually("the shards have set aside what Redis does not know", async || {
-        (0..2).all(|shard| count(shard) == jobs)
+        (0..2).all(|shard| count_aside(&cluster.shard_folder(shard)) == jobs)
     })
     .await;
 }
@@ -146,5 +147,27 @@ async fn a_job_that_has_failed_by_an_old_copy_of_redis_goes_on_from_the_newer_on
     until_trained(&cluster, &job, trained + 100).await;
     cluster.client().cancel(&job).await.unwrap();
     cluster.until_over(&job).await;
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_set_aside_outlives_the_machine_that_served_it() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, unknown(SAMPLES)).await;
+    let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
+    until_trained(&cluster, &job, SAMPLES / 4).await;
+    go_back(&mut cluster).await;
+    eventually("both processes have set aside what Redis does not know", async || {
+        [&primary, &standby].iter().all(|address| count_aside(&cluster.shard_dir(address)) == 1)
+    })
+    .await;
+    cluster.replace_machine(&primary);
+    eventually("the other one serves", async || shard(&cluster, 0).await.get("address") == Some(&standby))
+        .await;
+    go_back(&mut cluster).await;
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, SAMPLES);
+    assert_eq!(number(&summary, "generation"), 1, "{summary:?}");
+    assert_eq!(count_aside(&cluster.shard_dir(&standby)), 0, "what has gone on is not read again");
     check_next_job_runs(&cluster, "next").await;
 }

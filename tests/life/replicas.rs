@@ -28,7 +28,7 @@ const SHARDS: u32 = 2;
 const WORKER: &str = "--step-ms 8 --slowdown 1";
 
 /// What the engine publishes of a shard.
-async fn shard(cluster: &Cluster, index: u32) -> BTreeMap<String, String> {
+pub(crate) async fn shard(cluster: &Cluster, index: u32) -> BTreeMap<String, String> {
     cluster.store.hash("read shard", &keys::shard(ShardIndex(index))).await.unwrap()
 }
 

@@ -80,9 +80,9 @@ impl ShardControl {
                 let (control, run, closing) = (control.clone(), run.clone(), closing.clone());
                 tokio::spawn(async move {
                     let epoch = control.epoch;
-                    let closed = control
-                        .shards
-                        .call_if_present(shard, |c| async move {
+                    let close = |c: ShardClient| {
+                        let run = run.clone();
+                        async move {
                             match weights {
                                 LastWeights::SetAside => {
                                     c.set_aside(within(LONG_CALL_TIMEOUT), epoch, run).await
@@ -94,9 +94,14 @@ impl ShardControl {
                                     c.close(within(LONG_CALL_TIMEOUT), epoch, run).await
                                 }
                             }
-                        })
-                        .await;
+                        }
+                    };
+                    let closed = control.shards.call_if_present(shard, close).await;
                     drop(closing);
+                    // It may keep a copy of what was set aside.
+                    if weights == LastWeights::Discard {
+                        let _ = control.shards.call_standby(shard, close).await;
+                    }
                     // A shard that is away is asked what it holds when it comes back; one that is there and
                     // has not answered, now.
                     match closed {

@@ -22,15 +22,21 @@ use tokio::{
 };
 
 use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
-use super::{Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, saves, snapshot};
+use super::{
+    Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, saves, snapshot,
+    standby_aside,
+};
 use crate::{
     PsError,
     client::digest_from_hex,
-    shard::{JobShard, StandbyOp},
+    shard::{AsideJob, JobShard, StandbyOp},
 };
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How long a job that was written down waits in memory for its standby, which may be given it just now: an
+/// engine that has just begun may have it copied anew. Below what the engine waits for the answer.
+const COPY_PATIENCE: Duration = Duration::from_secs(300);
 /// How long news of a closed barrier waits for that of others while the shard has orders for more.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -118,21 +124,24 @@ impl Control {
     }
 }
 
-/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no
-/// standby until now, and may have been read just now, so that nobody asks the other shards for its norms
-/// yet.
+/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has no standby
+/// that follows it, but maybe one that keeps it as it was, and may have been read just now, so that nobody
+/// asks the other shards for its norms yet.
 fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
     let job = shared.jobs.find(run)?;
     job.thaw();
     norms::follow_peers(shared, &job)?;
-    if shared.unclaimed.claim(&shared.saves, run)? {
-        replication::start_if_followed(shared, &job);
+    if shared.unclaimed.claim(&shared.saves, run)?
+        && let Some(standby) = shared.role.await_standby(&job)
+    {
+        replication::start(shared, &job, &standby);
     }
     Ok(())
 }
 
-/// An engine does not know a job that is open: it is written down, and waits on disk for one that does.
-fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(), ShardFault> {
+/// An engine does not know a job that is open: it is frozen and written down. `None` if an engine has asked
+/// for it meanwhile.
+fn write_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<Option<AsideJob>, ShardFault> {
     // What nobody has asked for since it was read has no pushes.
     let mut written = shared.unclaimed.set_aside(&shared.saves, open)?;
     if written.is_none() {
@@ -144,20 +153,22 @@ fn set_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<(),
         }
         written = shared.unclaimed.set_aside_frozen(&shared.saves, open)?;
     }
-    // Or an engine has asked for it meanwhile.
-    if let Some(path) = written {
-        let aside = saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now());
-        // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
-        shared.jobs.set_aside(epoch, aside)?;
-        shared.freed.note();
-    }
+    Ok(written.map(|path| saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now())))
+}
+
+/// A job that is written down waits on disk for an engine that knows it. Until then it is held, here, where a
+/// stop saves it, and by the standby, which keeps it on its own disk from now on.
+fn let_go(shared: &Shared, epoch: EngineEpoch, aside: AsideJob) -> Result<(), ShardFault> {
+    shared.jobs.set_aside(epoch, aside)?;
+    shared.freed.note();
     Ok(())
 }
 
 /// Another job of the name, which was given by an engine that did not know this one, is set aside.
 fn make_way(shared: &Shared, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
     shared.jobs.fence().check(epoch)?;
-    shared.jobs.find_other_open(run).map_or(Ok(()), |other| set_aside(shared, epoch, &other))
+    let Some(other) = shared.jobs.find_other_open(run) else { return Ok(()) };
+    write_aside(shared, epoch, &other)?.map_or(Ok(()), |aside| let_go(shared, epoch, aside))
 }
 
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never
@@ -372,17 +383,36 @@ impl Shard for Control {
     }
 
     async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        let write = self.clone().order(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find_open(&run).map_or(Ok(()), |open| set_aside(s, epoch, &open))
+            let Some(open) = s.jobs.find_open(&run) else { return Ok(None) };
+            Ok(write_aside(s, epoch, &open)?.map(|aside| (open, aside)))
+        });
+        let Some((open, aside)) = write.await? else { return Ok(()) };
+        // It would have one copy, on this machine.
+        let until = time::Instant::now() + COPY_PATIENCE;
+        let mut has_waited = false;
+        while time::Instant::now() < until {
+            let frozen = open.clone();
+            if !self.clone().blocking(move |s| Ok(replication::is_still_copied(s, &frozen))).await? {
+                break;
+            }
+            has_waited = true;
+            time::sleep(unconfirmed::PAUSE).await;
+        }
+        self.order(move |s| match has_waited && !open.is_frozen() {
+            // An engine has asked for it meanwhile.
+            true => Ok(()),
+            false => let_go(s, epoch, aside),
         })
         .await
     }
 
     async fn discard(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        // Whether it serves or follows.
+        self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.unclaimed.claim(&s.saves, &run)?;
+            standby_aside::give_up(s, &run)?;
             s.jobs.close(epoch, &run)?;
             s.freed.note();
             Ok(())

@@ -14,7 +14,7 @@ use super::{
     connection::Connection,
     followed_jobs::FollowedJob,
     keep_alive::{KEEP_ALIVE_INTERVAL, LARGE_BYTES, with_keep_alive},
-    standby_files,
+    standby_aside, standby_files,
 };
 use crate::{
     shard::{JobShard, StandbyOp, Term, lock, read_op},
@@ -51,6 +51,10 @@ impl Follower<'_> {
         let (shared, not_following) = (self.shared, ShardFault::NotFollowing { term: self.term });
         if shared.role.standby_term() != Some(self.term) {
             return connection.answer(Err(not_following));
+        }
+        // The primary goes on with the job, and tells nobody so before this is answered.
+        if let Err(fault) = standby_aside::give_up(shared, &session.run) {
+            return connection.answer(Err(fault));
         }
         connection.answer(Ok(Reply::Replicated { number: 0 }))?;
         let shard = JobShard::receive_copy(connection.duplex).inspect_err(|error| {
@@ -92,7 +96,7 @@ impl Follower<'_> {
                 return connection.answer(Err(ShardFault::NotFollowing { term: self.term }));
             }
             number += u64::from(op != StandbyOp::Ping);
-            let (is_awaited, is_last) = (op.is_awaited(), op == StandbyOp::Close);
+            let (is_awaited, is_last) = (op.is_awaited(), op.is_last());
             let made = if job.shard.bytes() >= self.large_bytes && op.may_take_long() {
                 with_keep_alive(connection, self.keep_alive_interval, || {
                     change(shared, job, number, op, &[])
@@ -136,6 +140,10 @@ fn change(
         // It was written before the copy was whole: nobody counts on this process for it.
         StandbyOp::WriteCheckpoint { .. } if shard.is_catching_up(number) => {}
         StandbyOp::WriteCheckpoint { .. } | StandbyOp::KeepCheckpoints { .. } => {
+            standby_files::hand_over(shared, shard, op);
+        }
+        // Nobody is to serve it from here on.
+        StandbyOp::SetAside if job.in_step.swap(false, Ordering::AcqRel) => {
             standby_files::hand_over(shared, shard, op);
         }
         StandbyOp::PinCheckpoint { number: checkpoint, .. } => {

@@ -48,6 +48,7 @@ mod rows;
 mod saves;
 mod shared;
 mod snapshot;
+mod standby_aside;
 mod standby_files;
 mod tensor;
 mod unclaimed;

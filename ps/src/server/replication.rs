@@ -30,6 +30,8 @@ const COPY_LIMIT: Duration = Duration::from_secs(30);
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// Answers that may be on their way: more might find no room while the standby is still told things.
 const MOST_AWAITED: usize = 256;
+/// A standby that an engine let go which has not heard of it yet is back within this time.
+const RETURN_PATIENCE: Duration = Duration::from_secs(10);
 /// A copy that was given up is begun again after this time, doubled with each one in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -75,6 +77,15 @@ pub(super) fn start_if_followed(shared: &Arc<Shared>, job: &Arc<JobShard>) {
     if let Some(standby) = shared.role.standby() {
         start(shared, job, &standby);
     }
+}
+
+/// Whether the standby of a frozen job is still to have all of it, or is likely to come back soon.
+pub(super) fn is_still_copied(shared: &Shared, frozen: &JobShard) -> bool {
+    frozen.is_frozen()
+        && match shared.role.standby() {
+            Some(standby) => !frozen.has_standby_in_step(standby.term),
+            None => shared.role.let_go_within(RETURN_PATIENCE),
+        }
 }
 
 /// Tells the standby about the job as long as somebody wants that. A copy that failed, or that training would

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     PsError,
-    shard::{Term, lock},
+    shard::{JobShard, Term, lock},
 };
 
 /// A standby that failed is tried again after this time, doubled with each failure in a row.
@@ -71,9 +71,17 @@ pub(super) struct State {
     pub peer: Option<ShardPeer>,
     /// Term of a standby that is lost, until the engine knows.
     pub lost: Option<Term>,
+    /// When this process was told last to go on without the standby that it had.
+    pub let_go_at: Option<Instant>,
     /// Standbys lost in a row, and when the last one was.
     failures: u32,
     pub failed_at: Option<Instant>,
+}
+
+impl State {
+    fn standby(&self) -> Option<&ShardPeer> {
+        self.peer.as_ref().filter(|_| matches!(self.role, Some(ReplicaRole::Primary { .. })))
+    }
 }
 
 impl RoleKeeper {
@@ -92,6 +100,7 @@ impl RoleKeeper {
             lacking_checkpoints: None,
             peer: None,
             lost: None,
+            let_go_at: None,
             failures: 0,
             failed_at: None,
         };
@@ -119,8 +128,20 @@ impl RoleKeeper {
 
     /// The standby that this process has, while it serves.
     pub(super) fn standby(&self) -> Option<ShardPeer> {
+        lock(&self.state).standby().cloned()
+    }
+
+    /// Whether this process was told to go on without its standby not longer ago than this.
+    pub(super) fn let_go_within(&self, time: Duration) -> bool {
+        lock(&self.state).let_go_at.is_some_and(|at| at.elapsed() <= time)
+    }
+
+    /// The standby of which a job may have been kept that goes on now, and which the job [waits
+    /// for](JobShard::await_standby). The engine does not replace it meanwhile.
+    pub(super) fn await_standby(&self, job: &JobShard) -> Option<ShardPeer> {
         let state = lock(&self.state);
-        state.peer.clone().filter(|_| matches!(state.role, Some(ReplicaRole::Primary { .. })))
+        let standby = state.standby();
+        standby.inspect(|standby| job.await_standby(standby.term)).cloned()
     }
 
     /// Where the other process of the shard is, whatever each of them does.

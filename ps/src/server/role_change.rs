@@ -11,7 +11,7 @@ use syncline_scheduler::ids::EngineEpoch;
 use tracing::{error, info, warn};
 
 use super::{Shared, blob_mirror, checkpoint_mirror, norms, replication};
-use crate::shard::{Term, lock};
+use crate::shard::{JobShard, Term, lock};
 
 /// Does what the engine has answered. May block.
 pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
@@ -96,6 +96,7 @@ fn follow_with_standby(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
     state.peer = peer.clone();
     if !is_same {
         state.lost = None;
+        state.let_go_at = old.is_some().then(Instant::now);
     }
     drop(state);
     if is_same {
@@ -108,8 +109,9 @@ fn follow_with_standby(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
     if let Some(peer) = peer {
         info!(address = peer.address, "a standby follows");
         let open = shared.jobs.open_jobs();
-        let claimed = open.iter().filter(|job| !shared.unclaimed.is_set_aside(job.run()));
-        claimed.for_each(|job| replication::start(shared, job, &peer));
+        // One that is frozen waits for that.
+        let is_copied = |job: &Arc<JobShard>| job.is_frozen() || !shared.unclaimed.is_set_aside(job.run());
+        open.iter().filter(|job| is_copied(job)).for_each(|job| replication::start(shared, job, &peer));
         blob_mirror::fetch_from_new_standby(shared, &peer);
     }
 }

@@ -1,4 +1,4 @@
-//! What a standby does on its disk for the jobs that it follows: one thing after the other, in a thread of
+//! What a standby does on its disk for the jobs that it follows, or did until they were set aside: one thing after the other, in a thread of
 //! its own. Whoever tells it of changes waits for no disk.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
-use super::{Shared, checkpoints};
+use super::{Shared, checkpoints, standby_aside};
 use crate::shard::{JobShard, StandbyOp, lock};
 
 /// What is still to be done.
@@ -21,10 +21,16 @@ pub(super) struct StandbyFiles(Mutex<Queue>);
 struct Queue {
     /// Changes that concern files, with the job that each is about.
     waiting: VecDeque<(Arc<JobShard>, StandbyOp)>,
-    /// The job whose turn it is.
-    current: Option<Arc<JobShard>>,
+    /// The one whose turn it is.
+    current: Option<(Arc<JobShard>, StandbyOp)>,
     /// There is a thread, which ends when nothing waits.
     has_thread: bool,
+}
+
+impl Queue {
+    fn all(&self) -> impl Iterator<Item = &(Arc<JobShard>, StandbyOp)> {
+        self.waiting.iter().chain(&self.current)
+    }
 }
 
 /// Does what a change asks for behind everything that was handed over before.
@@ -45,8 +51,14 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: StandbyOp
 /// Whether something is still to be done for a job, or is being done.
 pub(super) fn works_for(shared: &Shared, run: &RunId) -> bool {
     let queue = lock(&shared.standby_files.0);
-    let mut at_work = queue.waiting.iter().map(|(shard, _)| shard).chain(&queue.current);
-    at_work.any(|shard| shard.run().is_of_same_job(run))
+    queue.all().any(|(shard, _)| shard.run().is_of_same_job(run))
+}
+
+/// The job goes on: what it was before is not kept on disk, also where that has begun.
+pub(super) fn end_aside(shared: &Shared, run: &RunId) {
+    let queue = lock(&shared.standby_files.0);
+    let of_job = queue.all().filter(|(shard, _)| shard.run().is_of_same_job(run));
+    of_job.filter(|(_, op)| *op == StandbyOp::SetAside).for_each(|(shard, _)| shard.give_up());
 }
 
 /// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just
@@ -55,9 +67,9 @@ pub(super) fn end(shared: &Shared, run: &RunId) {
     let mut queue = lock(&shared.standby_files.0);
     let is_over = |shard: &JobShard| shard.run().is_of_same_job(run);
     queue.waiting.retain(|(shard, _)| !is_over(shard));
-    let current = queue.current.clone().filter(|shard| is_over(shard));
+    let current = queue.current.clone().filter(|(shard, _)| is_over(shard));
     drop(queue);
-    if let Some(shard) = current {
+    if let Some((shard, _)) = current {
         shard.end_checkpoints();
     }
 }
@@ -72,7 +84,7 @@ fn work(shared: &Shared) {
     loop {
         let mut queue = lock(&shared.standby_files.0);
         let next = queue.waiting.pop_front().filter(|_| shared.stopping().is_ok());
-        queue.current = next.as_ref().map(|(job, _)| job.clone());
+        queue.current.clone_from(&next);
         let Some((job, op)) = next else {
             queue.has_thread = false;
             return;
@@ -97,6 +109,12 @@ fn carry_out(shared: &Shared, shard: &JobShard, op: StandbyOp) {
             if let Err(error) = checkpoints::keep(shared, run, &numbers, through) {
                 warn!(%job, %error, "cannot remove checkpoints here as well");
             }
+        }
+        StandbyOp::SetAside => {
+            if let Err(error) = standby_aside::keep(shared, shard) {
+                warn!(%job, %error, "cannot keep a job here as well that was set aside");
+            }
+            shared.freed.note();
         }
         // Concerns no files.
         _ => {}

@@ -29,6 +29,7 @@ use super::{
     settings::{JobSettings, chunk_sizes, part_bytes, trained_in},
     standby_copy::CatchUp,
     standby_log::StandbyLog,
+    standby_op::StandbyOp,
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
@@ -237,11 +238,16 @@ impl JobShard {
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
-        self.end_with_standby(JobEnd::Closed);
+        self.end_with_standby(JobEnd::Closed, StandbyOp::Close);
+    }
+
+    /// The same of one that is on disk, for an engine that knows it. A standby brings its copy there, too.
+    pub(super) fn set_aside(&self) {
+        self.end_with_standby(JobEnd::Closed, StandbyOp::SetAside);
     }
 
     /// Nobody changes or reads it from here on; `true` if somebody could until now. Who waits is to be
-    /// [woken](JobShard::notify). A standby keeps its copy until [`JobShard::close`].
+    /// [woken](JobShard::notify). A standby holds its copy until that is over.
     ///
     /// # Errors
     /// [`ShardFault::Fenced`] if a later engine has asked for it.
@@ -269,7 +275,7 @@ impl JobShard {
     }
 
     /// Ends this value here. A standby keeps its copy.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         lock(&self.state).ended = Some(JobEnd::Closed);
         self.standby_log.end();
         self.notify();
@@ -277,14 +283,14 @@ impl JobShard {
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
-        self.end_with_standby(JobEnd::Replaced(by));
+        self.end_with_standby(JobEnd::Replaced(by), StandbyOp::Close);
     }
 
     /// Ends this value here and at the standby. It is over before the standby is told: one that has made room
     /// for the next run refuses this one, and is lost to nobody by that.
-    fn end_with_standby(&self, end: JobEnd) {
+    fn end_with_standby(&self, end: JobEnd, last: StandbyOp) {
         lock(&self.state).ended = Some(end);
-        self.standby_log.close();
+        self.standby_log.close(last);
         self.notify();
     }
 

@@ -345,7 +345,7 @@ impl JobTable {
         lock(&entry.held).state = EntryState::Open(shard);
     }
 
-    /// Adds a job that was set aside. Called before anybody is served.
+    /// Adds a job that was set aside. Called before anybody is served, or of a job that was followed.
     pub(crate) fn add_aside(&self, aside: AsideJob) {
         let _ = self.fence.check(aside.epoch);
         let entry = lock(&self.jobs).entry(aside.run.job.clone()).or_default().clone();
@@ -364,8 +364,15 @@ impl JobTable {
         held.state = EntryState::Empty;
         held.aside.insert(aside.run.generation.nonce(), aside);
         drop(held);
-        open.close();
+        open.set_aside();
         Ok(())
+    }
+
+    /// Forgets what is set aside of this job: it must not be read any more.
+    pub(crate) fn drop_aside(&self, run: &RunId) {
+        if let Some(entry) = self.entry(&run.job) {
+            lock(&entry.held).aside.remove(&run.generation.nonce());
+        }
     }
 
     /// Every job that is in memory.

@@ -48,6 +48,12 @@ impl JobShard {
         self.standby_log.lose(term)
     }
 
+    /// The job goes on, and the standby of this term may have kept what it was before: nobody is told of any
+    /// change until that one has heard of it, or the engine knows that it is lost.
+    pub fn await_standby(&self, term: Term) {
+        self.standby_log.await_standby(term);
+    }
+
     /// The engine knows that the standby of this term is lost.
     pub fn go_on_without_standby(&self, term: Term) {
         self.standby_log.go_on_alone(term);

@@ -309,6 +309,16 @@ impl StandbyLog {
         waits
     }
 
+    /// Nobody is told of any change before the standby of this term has begun to follow, or the engine knows
+    /// that it is lost.
+    pub(super) fn await_standby(&self, term: Term) {
+        let mut record = self.lock();
+        if record.standby == Standby::None {
+            record.standby = Standby::Lost(term);
+            self.active.store(true, Ordering::Release);
+        }
+    }
+
     /// The engine knows that the standby of this term is lost: this process goes on alone.
     pub(super) fn go_on_alone(&self, term: Term) {
         let mut record = self.lock();
@@ -332,13 +342,13 @@ impl StandbyLog {
         self.end_behind(|_| ());
     }
 
-    /// The job is over here and at the standby, which is told so last of all: a push may still be under way.
-    pub(super) fn close(&self) {
+    /// The job is over here and at the standby, which is told this last of all: a push may still be under way.
+    pub(super) fn close(&self, last: StandbyOp) {
         // Waits for no room in the record: nobody may be left who makes some.
         let _changing = self.enter_at_once();
         self.end_behind(|record| {
             if record.follows() {
-                record.push(StandbyOp::Close.entry());
+                record.push(last.entry());
             }
         });
     }

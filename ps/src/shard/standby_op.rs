@@ -126,6 +126,8 @@ pub enum StandbyOp {
         /// The sum.
         squares: f64,
     },
+    /// No engine knows the job: the primary has it on its disk and holds it no more.
+    SetAside,
 }
 
 impl StandbyOp {
@@ -133,6 +135,11 @@ impl StandbyOp {
     /// part of.
     pub fn is_awaited(&self) -> bool {
         !matches!(self, Self::Chunk { .. } | Self::Rows { .. })
+    }
+
+    /// Whether the job is followed no more behind it.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Close | Self::SetAside)
     }
 
     /// Whether making it again may walk over all parameters.
@@ -218,7 +225,8 @@ impl JobShard {
             | StandbyOp::KeepCheckpoints { .. }
             | StandbyOp::InStep
             | StandbyOp::Ping
-            | StandbyOp::Close => Ok(()),
+            | StandbyOp::Close
+            | StandbyOp::SetAside => Ok(()),
         }
     }
 }

@@ -85,7 +85,8 @@ pub(super) enum Standby {
     /// It gets the copy first: what it lacks was never promised to anybody.
     Copying(Term),
     InStep(Term),
-    /// It was in step, and the engine is still to know that it is lost.
+    /// It was in step, and the engine is still to know that it is lost; or it has what the job was before it
+    /// was set aside, and is still to hear that it goes on.
     Lost(Term),
 }
 

@@ -16,10 +16,17 @@ use syncline_scheduler::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    super::{pull::tests::shard, rig::follow_orders},
+    super::{
+        pull::tests::shard,
+        rig::{Two, follow_orders},
+        standby_files,
+    },
     *,
 };
-use crate::shard::{AsideJob, Batch};
+use crate::{
+    shard::{AsideJob, Batch, lock},
+    waiting::until,
+};
 
 const TERM: u64 = 7;
 
@@ -76,19 +83,99 @@ fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_ask
     serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
     let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
     let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
-    let is_copied = |job: &JobShard| {
-        let nobody_did = job.claim_standby(TERM);
-        if nobody_did {
-            job.release_standby(TERM);
-        }
-        !nobody_did
-    };
     assert_eq!((jobs(), shared.jobs.open_jobs().len()), (0, 0), "nor is it read");
+    let runtime = Runtime::new().unwrap();
     let control = Control { shared: shared.clone(), hang_up: Arc::default() };
     let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.run().clone());
-    Runtime::new().unwrap().block_on(attach).unwrap();
-    assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
+    let attach = runtime.spawn(attach);
+    let awaits_standby = |job: &Arc<JobShard>| !job.confirm(|| false);
+    until("nobody is told before the standby, which may keep what the job was", || {
+        shared.jobs.open_jobs().first().is_some_and(awaits_standby)
+    });
+    assert_eq!((jobs(), attach.is_finished()), (1, false));
+    serve_beside(&shared, None);
+    assert!(runtime.block_on(attach).unwrap().unwrap().is_some());
     shared.stopping.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn what_is_set_aside_the_standby_keeps_on_its_disk_until_the_job_goes_on_or_is_deleted() {
+    let two = Two::new(|_| {});
+    let (primary, standby, epoch) = (&two.first, &two.second, EngineEpoch(1));
+    follow_orders(standby, ReplicaRole::Standby { term: TERM }, None);
+    serve_beside(primary, Some(ShardPeer { term: TERM, address: two.address.clone() }));
+    let job = Arc::new(shard(&[1.0, 2.0, 3.0]));
+    let run = job.run().clone();
+    primary.jobs.restore(job.clone());
+    replication::start_if_followed(primary, &job);
+    let runtime = Runtime::new().unwrap();
+    let order = |shared: &Arc<Shared>| {
+        (Control { shared: shared.clone(), hang_up: Arc::default() }, tarpc::context::current(), run.clone())
+    };
+    let attach = |shared: &Arc<Shared>| {
+        let (control, context, run) = order(shared);
+        runtime.block_on(control.attach(context, epoch, run)).unwrap()
+    };
+    let path = standby.state_dir.join("jobs/digits-00000000.forgotten");
+    let set_aside = || {
+        until("the standby follows", || standby.followed.in_step() == 1);
+        let (control, context, run) = order(primary);
+        runtime.block_on(control.set_aside(context, epoch, run)).unwrap();
+        let kept = HeldJob { run: job.run().clone(), closed: false };
+        until("the standby keeps it", || standby.jobs.held(epoch).unwrap().contains(&kept));
+        assert!(path.is_file() && standby.followed.in_step() == 0);
+    };
+    set_aside();
+    assert!(attach(primary).is_some());
+    assert!(!path.exists() && standby.jobs.held(epoch).unwrap().is_empty(), "it goes on");
+    set_aside();
+    let (control, context, run) = order(standby);
+    runtime.block_on(control.discard(context, epoch, run)).unwrap();
+    assert!(!path.exists(), "it is deleted");
+    assert!(attach(primary).is_some());
+    set_aside();
+    // The machine of the primary is gone.
+    assert_eq!(role_change::promote(standby, epoch, TERM + 1), Ok(0));
+    assert!(attach(standby).is_some());
+    assert_eq!(standby.jobs.find(job.run()).unwrap().copy_values().unwrap(), [1.0, 2.0, 3.0]);
+    assert!(!path.exists());
+}
+
+/// An engine that has just begun may give the standby another term.
+#[test]
+fn a_job_that_is_set_aside_while_its_standby_is_given_a_copy_waits_for_that() {
+    let two = Two::new(|_| {});
+    let (primary, standby, epoch) = (&two.first, &two.second, EngineEpoch(1));
+    serve_beside(primary, Some(ShardPeer { term: TERM, address: two.address.clone() }));
+    let job = Arc::new(shard(&[1.0, 2.0, 3.0]));
+    primary.jobs.restore(job.clone());
+    let runtime = Runtime::new().unwrap();
+    let control = Control { shared: primary.clone(), hang_up: Arc::default() };
+    let set_aside = runtime.spawn(control.set_aside(tarpc::context::current(), epoch, job.run().clone()));
+    until("it is on the disk of the primary", || primary.unclaimed.is_set_aside(job.run()));
+    assert!(!set_aside.is_finished() && job.is_frozen());
+    serve_beside(primary, None);
+    serve_beside(primary, Some(ShardPeer { term: TERM + 1, address: two.address.clone() }));
+    follow_orders(standby, ReplicaRole::Standby { term: TERM + 1 }, None);
+    runtime.block_on(set_aside).unwrap().unwrap();
+    assert!(primary.jobs.open_jobs().is_empty());
+    until("the standby keeps it", || standby.unclaimed.is_set_aside(job.run()));
+}
+
+#[test]
+fn a_job_that_goes_on_while_the_standby_writes_down_what_it_was_is_not_kept_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])));
+    let busy = lock(&shared.checkpoint_files);
+    standby_files::hand_over(&shared, &job, StandbyOp::KeepCheckpoints { numbers: Vec::new(), through: 0 });
+    standby_files::hand_over(&shared, &job, StandbyOp::SetAside);
+    standby_aside::give_up(&shared, job.run()).unwrap();
+    drop(busy);
+    until("nothing waits", || standby_files::is_idle(&shared));
+    assert!(
+        shared.jobs.held(EngineEpoch(1)).unwrap().is_empty() && !shared.unclaimed.is_set_aside(job.run())
+    );
+    assert_eq!(std::fs::read_dir(dir.path().join("jobs")).unwrap().count(), 0);
 }
 
 #[test]
