@@ -338,6 +338,9 @@ pub trait Shard {
     /// Takes note of the engine's epoch and says where the job of this run stands, in whatever generation;
     /// `None`: not here. Another job of its name is set aside: its engine did not know this one.
     async fn attach(epoch: EngineEpoch, run: RunId) -> Result<Option<ShardState>, ShardFault>;
+    /// Says whether the shard would refuse to open a run of a job of which checkpoints through this number are
+    /// known, because it has a newer one. Nothing is changed.
+    async fn check_checkpoints(epoch: EngineEpoch, run: RunId, known_through: u64) -> Result<(), ShardFault>;
     /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as
     /// it is.
     async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;

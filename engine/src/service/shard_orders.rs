@@ -106,6 +106,10 @@ impl ShardControl {
         train: &TrainSpec,
         shards: &[String],
     ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
+        // One that opens a run gives up the one before, of no use then to a newer Redis where another refuses.
+        if let Some(known_through) = known_through {
+            self.check_checkpoints(run, known_through).await?;
+        }
         let each = self.shards.indices().map(|shard| {
             let order = OpenJob {
                 run: run.clone(),
@@ -128,6 +132,16 @@ impl ShardControl {
             }
         });
         futures::future::join_all(each).await.into_iter().collect()
+    }
+
+    /// Asks all shards whether one of them has newer checkpoints of a job than are known.
+    async fn check_checkpoints(&self, run: &RunId, known_through: u64) -> Result<(), ShardFault> {
+        let check = |c: ShardClient| {
+            let run = run.clone();
+            async move { c.check_checkpoints(within(CALL_TIMEOUT), self.epoch, run, known_through).await }
+        };
+        let each = self.shards.indices().map(|shard| self.shards.call(shard, &check));
+        futures::future::try_join_all(each).await.map(drop)
     }
 
     pub(super) fn report_closed(&self, run: &RunId, shard: ShardIndex, barrier: ClosedBarrier) {
@@ -388,12 +402,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shard_that_refuses_to_go_back_so_far_is_asked_what_it_holds_once_the_job_has_failed() {
+    async fn where_a_shard_refuses_to_go_back_so_far_none_opens_the_job_and_all_are_asked_what_they_hold() {
         let refuse = |request| match request {
-            ShardRequest::Open { job, .. } => {
-                let (job, known_through, newest) = (job.run.job, 5, 13);
-                ShardResponse::Open(Err(ShardFault::NewerCheckpoint { job, known_through, newest }))
+            ShardRequest::CheckCheckpoints { run, known_through, .. } => {
+                let (job, newest) = (run.job, 13);
+                let fault = ShardFault::NewerCheckpoint { job, known_through, newest };
+                ShardResponse::CheckCheckpoints(Err(fault))
             }
+            ShardRequest::Open { .. } => panic!("what it holds would be given up"),
             _ => ShardResponse::ListJobs(Ok(Vec::new())),
         };
         let (control, mut inbox) = control_with(0, refuse).await;

@@ -203,6 +203,20 @@ impl Shard for Control {
         .await
     }
 
+    async fn check_checkpoints(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        run: RunId,
+        known_through: u64,
+    ) -> Result<(), ShardFault> {
+        self.order(move |s| {
+            s.jobs.fence().check(epoch)?;
+            checkpoints::check_none_beyond(s, &run, known_through)
+        })
+        .await
+    }
+
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.order_with_standby(move |s| {
             make_way(s, epoch, &job.run)?;
