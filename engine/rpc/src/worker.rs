@@ -176,6 +176,8 @@ pub struct PollReply {
 pub struct JobSetup {
     /// Epoch of the engine that answers, as in [`PollReply`].
     pub epoch: EngineEpoch,
+    /// Of the job's submission: another job of the name has another one.
+    pub nonce: u32,
     /// What is to be trained, and how.
     pub train: TrainSpec,
     /// Addresses of the job's shards, in order.

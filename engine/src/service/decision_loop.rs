@@ -124,7 +124,7 @@ impl DecisionLoop {
         let mut commits = self.with_core(|core| core.take_commits(now_us)).await;
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
             if let Some(job) = self.core.job(id) {
-                self.lead.jobs.remember_spec(job.spec());
+                self.lead.jobs.remember_spec(job.spec(), job.generation().nonce());
             }
             self.list_job(id, now_us).await?;
         }

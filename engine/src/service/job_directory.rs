@@ -25,8 +25,8 @@ struct Jobs {
     damaged: BTreeMap<JobId, Damage>,
     /// Those that have ended and whose end Redis may still lose, each with the time of its end.
     just_ended: BTreeMap<JobId, Instant>,
-    /// Training settings of those that are not over.
-    specs: BTreeMap<JobId, Arc<TrainSpec>>,
+    /// Training settings of those that are not over, each with the nonce of its submission.
+    specs: BTreeMap<JobId, (u32, Arc<TrainSpec>)>,
 }
 
 impl JobDirectory {
@@ -82,12 +82,12 @@ impl JobDirectory {
     }
 
     /// Keeps a job's training settings in memory for workers and shards.
-    pub(super) fn remember_spec(&self, job: &ValidJob) {
-        lock(&self.0).specs.insert(job.id.clone(), Arc::new(job.train().clone()));
+    pub(super) fn remember_spec(&self, job: &ValidJob, nonce: u32) {
+        lock(&self.0).specs.insert(job.id.clone(), (nonce, Arc::new(job.train().clone())));
     }
 
-    /// The job's training settings, if it trains.
-    pub(super) fn train_spec(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
+    /// The job's training settings, if it trains, and the nonce of its submission.
+    pub(super) fn training(&self, job: &JobId) -> Option<(u32, Arc<TrainSpec>)> {
         lock(&self.0).specs.get(job).cloned()
     }
 

@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(known(&recent), (true, true, true));
         assert_eq!(known(&live), (true, true, true), "one that is not over stays, whatever the time");
         assert!(!rig.is_listed(&past).await && rig.is_listed(&recent).await);
-        assert!(decisions.lead.jobs.train_spec(&past).is_none());
-        assert!(decisions.lead.jobs.train_spec(&recent).is_none(), "nobody trains for it any more");
-        assert!(decisions.lead.jobs.train_spec(&live).is_some());
+        assert!(decisions.lead.jobs.training(&past).is_none());
+        assert!(decisions.lead.jobs.training(&recent).is_none(), "nobody trains for it any more");
+        assert!(decisions.lead.jobs.training(&live).is_some());
         assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
     }
 

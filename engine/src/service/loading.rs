@@ -236,7 +236,7 @@ impl DecisionLoop {
         if let AnyJob::Training(job) = &job
             && !job.phase().is_over()
         {
-            self.lead.jobs.remember_spec(job.spec());
+            self.lead.jobs.remember_spec(job.spec(), job.generation().nonce());
             if *job.phase() == Phase::Running {
                 self.lead.control.attach(&job.run(), &job.floor());
             }

@@ -45,7 +45,7 @@ impl ShardControl {
         self.work.end_before(&run);
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
-            let Some(train) = control.jobs.train_spec(&run.job) else { return };
+            let Some((_, train)) = control.jobs.training(&run.job) else { return };
             // A process that hangs answers nothing, and its standby holds up nobody.
             let _ = timeout(CALL_TIMEOUT, control.closings.until_over(&run.job)).await;
             let mut unreadable_since: Option<Instant> = None;
@@ -389,7 +389,7 @@ mod tests {
         };
         let (control, mut inbox) = control_with(0, open).await;
         let spec = training();
-        control.jobs.remember_spec(&spec);
+        control.jobs.remember_spec(&spec, 1);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
         control.open_shards(run, Some(3), false, None);
         match inbox.input().await {
@@ -414,7 +414,7 @@ mod tests {
         };
         let (control, mut inbox) = control_with(0, refuse).await;
         let spec = training();
-        control.jobs.remember_spec(&spec);
+        control.jobs.remember_spec(&spec, 1);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
         control.open_shards(run, Some(5), false, Some(5));
         let failed = inbox.input().await;

@@ -212,9 +212,9 @@ impl WorkerService for WorkerHandler {
     async fn setup(self, _: Context, job: JobId) -> Result<JobSetup, EngineFault> {
         // Another engine may know the job.
         let lead = self.context.undisputed_lead()?;
-        let train = lead.jobs.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
+        let (nonce, train) = lead.jobs.training(&job).ok_or(EngineFault::UnknownJob { job })?;
         let shards = lead.shards.all_addresses().await;
-        Ok(JobSetup { epoch: lead.epoch, train: (*train).clone(), shards })
+        Ok(JobSetup { epoch: lead.epoch, nonce, train: (*train).clone(), shards })
     }
 
     async fn leave(self, _: Context, who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault> {

@@ -142,15 +142,20 @@ fn next_task(
         match tasks.recv_timeout(IDLE) {
             Ok(assignment) => return Some(assignment),
             Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => drop(open.take_if(|open| is_over(setup(&open.id.job)))),
+            Err(RecvTimeoutError::Timeout) => {
+                drop(open.take_if(|open| is_over(&open.id, setup(&open.id.job))))
+            }
         }
     }
     tasks.recv().ok()
 }
 
-/// Whether the engine knows no such job, or none that goes on.
-fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
-    matches!(setup, Err(WorkerError::Engine(EngineFault::UnknownJob { .. })))
+/// Whether the engine knows no such job, or none that goes on, or another one has its name.
+fn is_over(run: &RunId, setup: Result<JobSetup, WorkerError>) -> bool {
+    match setup {
+        Ok(setup) => setup.nonce != run.generation.nonce(),
+        Err(error) => matches!(error, WorkerError::Engine(EngineFault::UnknownJob { .. })),
+    }
 }
 
 /// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and
@@ -278,7 +283,8 @@ fn run_one(
 mod tests {
     use syncline_scheduler::{
         graph::TaskId,
-        ids::{Generation, Incarnation},
+        ids::{EngineEpoch, Generation, Incarnation},
+        sim::training,
     };
 
     use super::*;
@@ -328,6 +334,19 @@ mod tests {
             assert_eq!(next_range(&this, &assignment(5, gradient)), range, "{gradient:?}");
         }
         assert_eq!(next_range(&this, &of_other_job()), None);
+    }
+
+    #[test]
+    fn what_an_idle_worker_has_open_is_over_where_the_engine_knows_none_of_the_name_or_another_one() {
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(7) };
+        let setup = |nonce| {
+            let train = training("asp".parse().unwrap(), 8, 1);
+            Ok(JobSetup { epoch: EngineEpoch(1), nonce, train, shards: Vec::new() })
+        };
+        let unknown = EngineFault::UnknownJob { job: run.job.clone() };
+        assert!(is_over(&run, Err(WorkerError::Engine(unknown))));
+        assert!(!is_over(&run, Err(WorkerError::Ps(PsError::Canceled))), "who knows");
+        assert_eq!([7, 8].map(|nonce| is_over(&run, setup(nonce))), [false, true]);
     }
 
     #[test]

@@ -247,8 +247,9 @@ impl Rig {
         tracker.revoke(revoked);
         given.into_iter().for_each(|assignment| give.send(assignment).unwrap());
         drop(give);
-        let setup =
-            |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
+        let setup = |_: &JobId| {
+            Ok(JobSetup { epoch: EPOCH, nonce: 0, train: self.train.clone(), shards: self.addresses() })
+        };
         assert_eq!(execute(&context, &tasks, &finish, &tracker, setup), End::Stopped);
         drop(finish);
         std::iter::from_fn(|| finished.blocking_recv()).collect()

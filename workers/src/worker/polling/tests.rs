@@ -359,7 +359,7 @@ async fn being_dropped_is_a_warning_unless_the_worker_has_left() {
 async fn what_is_said_of_a_job_counts_once_the_engine_that_leads_has_said_it() {
     let rig = Rig::start(Vec::new(), 0).await;
     let train = || training("bsp".parse().unwrap(), 64, 32);
-    let of = |epoch| Ok(JobSetup { epoch: EngineEpoch(epoch), train: train(), shards: Vec::new() });
+    let of = |epoch| Ok(JobSetup { epoch: EngineEpoch(epoch), nonce: 0, train: train(), shards: Vec::new() });
     let away = Err(EngineFault::Store { cause: "a test".into() });
     *lock(&rig.setups) = [away, of(1), of(2)].into();
     assert!(rig.session.is_current(EngineEpoch(2)));

@@ -106,7 +106,9 @@ fn is_revoked_at_the_end_of(step: Duration) -> bool {
     context.throttle.step = step;
     let (give, tasks) = mpsc::channel();
     let (finish, mut finished) = async_mpsc::unbounded_channel();
-    let setup = |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: rig.train.clone(), shards: rig.addresses() });
+    let setup = |_: &JobId| {
+        Ok(JobSetup { epoch: EPOCH, nonce: 0, train: rig.train.clone(), shards: rig.addresses() })
+    };
     let in_time = thread::scope(|scope| {
         let (context, tracker) = (&context, &tracker);
         let executor = scope.spawn(move || execute(context, &tasks, &finish, tracker, setup));

@@ -63,8 +63,9 @@ fn a_push_that_one_shard_has_reaches_the_others_before_a_worker_that_is_told_to_
         give.send(assignment).unwrap();
     };
     thread::scope(|scope| {
-        let setup =
-            |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: rig.train.clone(), shards: addresses.clone() });
+        let setup = |_: &JobId| {
+            Ok(JobSetup { epoch: EPOCH, nonce: 0, train: rig.train.clone(), shards: addresses.clone() })
+        };
         let ended = scope.spawn(move || execute(context, &tasks, &finish, tracker, setup));
         // The first step of the round pulls, and pushes nothing.
         give(local(1));
