@@ -358,7 +358,7 @@ mod tests {
         let named = |name: &str| {
             let training = sim::training_job(sim::training("asp".parse().unwrap(), 8, 1));
             let spec = JobSpec { id: name.parse().unwrap(), ..training }.validated().unwrap();
-            control.jobs.remember_spec(&spec);
+            control.jobs.remember_spec(&spec, 2);
             RunId { job: spec.id.clone(), generation: Generation::first(2) }
         };
         let (next, other) = (named("digits"), named("other"));
