@@ -1,6 +1,6 @@
 //! The log of a child, and its last lines for whoever asks why the child ended.
 
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, path::Path, time::SystemTime};
 
 use syncline_kit::tail;
 
@@ -14,9 +14,13 @@ pub(super) fn open_log(path: &Path) -> io::Result<File> {
 /// So many lines of a log say why its program ended.
 pub(super) const TAIL_LINES: usize = 8;
 
-/// The last line of a log; a long one is cut.
-pub(super) fn last_line(log: &Path) -> Option<String> {
+/// The last line of a log in which something was written since then; a long one is cut.
+pub(super) fn last_line(log: &Path, since: SystemTime) -> Option<String> {
     const LONGEST_CHARS: usize = 400;
+    let written = log.metadata().and_then(|about| about.modified());
+    if written.is_ok_and(|written| written < since) {
+        return None;
+    }
     let text = tail(log, 0, TAIL_LINES);
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
     Some(line.chars().take(LONGEST_CHARS).collect())
@@ -29,6 +33,8 @@ pub(super) fn reason(tail: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -49,12 +55,15 @@ mod tests {
     fn the_last_line_of_a_log_is_the_last_that_says_something() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("worker-0.log");
-        assert!(last_line(&log).is_some_and(|why| why.contains("No such file")));
+        let said = || last_line(&log, SystemTime::UNIX_EPOCH);
+        assert!(said().is_some_and(|why| why.contains("No such file")));
         std::fs::write(&log, "").unwrap();
-        assert_eq!(last_line(&log), None);
+        assert_eq!(said(), None);
         std::fs::write(&log, "first\nsecond\n\n").unwrap();
-        assert_eq!(last_line(&log).as_deref(), Some("second"));
+        assert_eq!(said().as_deref(), Some("second"));
+        let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
+        assert_eq!(last_line(&log, tomorrow), None, "of an earlier run");
         std::fs::write(&log, "long ".repeat(1000)).unwrap();
-        assert_eq!(last_line(&log).unwrap().len(), 400);
+        assert_eq!(said().unwrap().len(), 400);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::{sync::mpsc, time::sleep};
@@ -90,10 +90,10 @@ impl Missing {
         Self { what: what.into(), process }
     }
 
-    /// In words, with the last that its process has logged.
-    fn describe(&self, state_dir: &StateDir) -> String {
+    /// In words, with the last that its process has logged since then.
+    fn describe(&self, state_dir: &StateDir, since: SystemTime) -> String {
         let Self { what, process } = self;
-        match last_line(&state_dir.log_file(*process)) {
+        match last_line(&state_dir.log_file(*process), since) {
             Some(line) => format!("{what}; the log of {process} ends with: {line}"),
             None => what.clone(),
         }
@@ -131,6 +131,7 @@ impl Progress {
         events: &mut Events,
     ) -> Result<String, CliError> {
         let mut said_at = Instant::now();
+        let since = SystemTime::now() - self.patience.began.elapsed();
         let leader = loop {
             let missing = match leader_when_ready(cluster, plan, shards, self).await {
                 Ok(leader) => break leader,
@@ -138,11 +139,15 @@ impl Progress {
             };
             if said_at.elapsed() > SILENCE {
                 said_at = Instant::now();
-                say(&format!("still waiting: {}{}", missing.describe(state_dir), self.patience.note()));
+                say(&format!(
+                    "still waiting: {}{}",
+                    missing.describe(state_dir, since),
+                    self.patience.note()
+                ));
             }
             tokio::select! {
                 () = sleep(POLL_INTERVAL) => {}
-                event = self.next(events, || missing.describe(state_dir)) => event?,
+                event = self.next(events, || missing.describe(state_dir, since)) => event?,
             }
         };
         while let Ok(event) = events.try_recv() {
