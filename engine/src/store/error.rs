@@ -193,7 +193,7 @@ impl StoreError {
                 "name a server with `cluster-enabled no`, of one node or with replicas; of a managed service one with cluster mode off"
             }
             Self::Database { .. } => {
-                "name a database that it has, as the last part of the address, redis://HOST:PORT/1: 0 to 15 unless its setting `databases` says otherwise; a node of a cluster has 0 alone"
+                "name a database that it has, as the last part of the address, redis://HOST:PORT/1: 0 to 15 unless its setting `databases` says otherwise; a node of a cluster has 0 alone, a sentinel none"
             }
             Self::Sentinel { .. } => {
                 "name the server that it watches: `redis-cli -p PORT SENTINEL get-master-addr-by-name NAME` with the sentinel's port tells where that is"
