@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use syncline_rpc::folder;
+
 /// Writes a file under another name, brings it to disk and renames it: nobody reads half of it, and where
 /// that fails what stood there is as it was. One that `replaces` another keeps its permissions. Of a link to
 /// a file, that file is replaced. What cannot be replaced, a device, a pipe, or a file whose folder takes no
@@ -46,7 +48,7 @@ fn place(path: &Path, bytes: &[u8], permissions: Option<Permissions>, replaces: 
     } else {
         unfinished.persist_noclobber(path)?
     };
-    Ok(())
+    folder::sync_name(path)
 }
 
 #[cfg(test)]

@@ -2,8 +2,11 @@
 //! machine.
 
 use std::{
-    fs::{self, DirBuilder, Metadata, Permissions},
-    io,
+    fs::{self, DirBuilder, File, Metadata, Permissions},
+    io::{
+        self,
+        ErrorKind::{InvalidInput, PermissionDenied, Unsupported},
+    },
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -43,6 +46,17 @@ pub fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
+/// Brings to disk that a file of this name is there, or there no more: after a power failure its folder may
+/// else be as it was before. Where we may not read the folder, or its file system knows no such order, that is
+/// left to the system.
+pub fn sync_name(file: &Path) -> io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if !matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Makes a folder for a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody
 /// else may have the right to write there: a folder that stands where everybody may make one, such as /tmp,
 /// may have been made for us to use. An empty one of ours, which many a umask lets the group write into, is
@@ -78,7 +92,7 @@ pub(super) fn check_ours_as(path: &Path, there: &Metadata) -> io::Result<()> {
 }
 
 fn refused(path: &Path, why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, NotOurs { path: path.to_owned(), why })
+    io::Error::new(PermissionDenied, NotOurs { path: path.to_owned(), why })
 }
 
 fn foreign_owner(there: &Metadata, us: u32) -> Option<String> {
@@ -126,6 +140,17 @@ pub fn free_inodes(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_brought_to_disk_with_its_folder_also_where_that_may_only_be_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("out.onnx");
+        sync_name(&file).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o300)).unwrap();
+        sync_name(&file).unwrap();
+        sync_name(Path::new("in-the-present-folder")).unwrap();
+        assert_eq!(sync_name(&file.join("x")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn what_others_own_or_may_write_into_is_refused() {

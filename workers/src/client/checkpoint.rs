@@ -8,7 +8,7 @@ use std::{
 };
 
 use syncline_ps::checkpoint_file::{CheckpointSamples, write_checkpoint_file};
-use syncline_rpc::{ClientServiceClient, input, within};
+use syncline_rpc::{ClientServiceClient, folder, input, within};
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
 use tokio::{runtime::Handle, time::sleep};
 
@@ -147,6 +147,7 @@ fn write(
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         fs::rename(unfinished, path)?;
+        folder::sync_name(path)?;
         Ok(file.metadata()?.len())
     };
     finish().map(|bytes| SavedCheckpoint { bytes, ..saved }).map_err(|source| match refused {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_rpc::input;
+use syncline_rpc::{folder, input};
 use syncline_workers::place_file;
 use tempfile::NamedTempFile;
 
@@ -88,6 +88,7 @@ impl WholeFile {
             io::ErrorKind::AlreadyExists => ExportError::Exists { path: path.clone() },
             _ => failed(cause.error),
         })?;
+        folder::sync_name(&path).map_err(failed)?;
         Ok(path)
     }
 }
