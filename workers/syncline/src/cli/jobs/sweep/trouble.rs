@@ -1,7 +1,6 @@
 //! What keeps a sweep from going on, and whether it may pass.
 
-use syncline_ps::PsError;
-use syncline_rpc::{EngineFault, ShardFault};
+use syncline_rpc::EngineFault;
 use syncline_workers::{client::ClientError, submit::SubmitError};
 
 use crate::cli::Failure;
@@ -47,9 +46,7 @@ impl MayPass for SubmitError {
             // Room comes as jobs expire or are deleted, and other trials train meanwhile.
             Self::Engine(ClientError::Refused(EngineFault::StoreNearlyFull { .. })) => true,
             Self::Engine(error) => error.is_passing(),
-            Self::Upload(error) => {
-                error.is_away() || matches!(error, PsError::Refused { fault: ShardFault::Io { .. } })
-            }
+            Self::Upload(error) => error.may_pass(),
             _ => false,
         }
     }
@@ -57,15 +54,20 @@ impl MayPass for SubmitError {
 
 #[cfg(test)]
 mod tests {
+    use syncline_ps::PsError;
+    use syncline_rpc::{ShardFault, hello::HelloError};
+
     use super::*;
 
     #[test]
-    fn an_upload_is_tried_again_where_a_shard_is_away_or_its_disk_full() {
+    fn an_upload_is_tried_again_where_a_shard_is_away_or_of_another_release_or_its_disk_full() {
         let (what, digest, cause) = ("cannot write".to_owned(), "d".to_owned(), "no space left".to_owned());
-        let may_pass = |fault| SubmitError::Upload(PsError::Refused { fault }).may_pass();
-        assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }));
-        assert!(may_pass(ShardFault::SecondAway { digest, cause }));
-        assert!(!may_pass(ShardFault::Invalid { what }));
+        let may_pass = |error| SubmitError::Upload(error).may_pass();
+        assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }.into()));
+        assert!(may_pass(ShardFault::SecondAway { digest, cause }.into()));
+        let source = HelloError::Version { theirs: 1 };
+        assert!(may_pass(PsError::Greeting { address: "a:1".to_owned(), source }));
+        assert!(!may_pass(ShardFault::Invalid { what }.into()));
     }
 
     #[test]
