@@ -86,7 +86,12 @@ async fn two_jobs_of_one_name_each_go_on_where_they_were_once_their_redis_is_bac
     go_back(&mut cluster).await;
     until_trained(&cluster, &job, of_second + 100).await;
     cluster.client().cancel(&job).await.unwrap();
-    cluster.until_over(&job).await;
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(
+        (number(&summary, "generation"), number(&summary, "samples_rolled_back")),
+        (1, 0),
+        "{summary:?}"
+    );
     check_next_job_runs(&cluster, "next").await;
 }
 
