@@ -140,7 +140,13 @@ async fn a_job_under_local_sgd_goes_back_to_its_checkpoint_and_counts_every_samp
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
     let mut cluster = Cluster::start_with(2, 3, WORKER, "").await;
-    let job = submit(&cluster, counting("both", "asp", EPOCH, every_epoch)).await;
+    // It must not be over when the last ones have died.
+    let epochs = 2 * EPOCHS;
+    let changed = |train: &mut TrainSpec| {
+        every_epoch(train);
+        train.epochs = epochs;
+    };
+    let job = submit(&cluster, counting("both", "asp", EPOCH, changed)).await;
     for kill in 1..=3 {
         until_beyond(&cluster, &job, u64::from(kill)).await;
         let victim = kill as usize % cluster.workers.len();
@@ -150,7 +156,7 @@ async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
         cluster.until(&job, |s| number(s, "generation") > u64::from(kill)).await;
     }
     let summary = cluster.until_over(&job).await;
-    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+    check_exact(&summary, EPOCH * u64::from(epochs));
 }
 
 #[tokio::test(flavor = "multi_thread")]
