@@ -112,7 +112,9 @@ impl ShardControl {
     /// A process follows this shard. Jobs may have waited for the directory that it has.
     pub(super) fn standby_follows(&self, shard: ShardIndex, identity: u64) {
         let told = lock(&self.served_from).get(&shard).copied();
-        if told.is_some_and(|told| told.following != Some(StateDirId(identity))) {
+        let is_new = told.is_some_and(|told| told.following != Some(StateDirId(identity)));
+        // Where nobody serves, whoever does so next is asked.
+        if is_new && self.shards.served(shard).is_some() {
             self.query_held_jobs(shard);
         }
     }
@@ -179,8 +181,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::{fake_shard::control_with, message::Message};
-    use syncline_rpc::{HeldJob, ShardProgress, ShardRequest, ShardResponse};
+    use crate::service::{
+        fake_shard::{EPOCH, Inbox, Noted, control_with, shard_control, start},
+        message::Message,
+    };
+    use syncline_rpc::{HeldJob, ReplicaRole, ShardHello, ShardProgress, ShardRequest, ShardResponse};
 
     fn run() -> RunId {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
@@ -241,6 +246,38 @@ mod tests {
             matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { run: run(), closed: false }]),
             "{holds:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn that_a_process_begins_to_follow_is_told_once_and_only_where_somebody_serves() {
+        let (control, mut inbox) = shard_control();
+        let of_two = async |n: u64, role| {
+            let hello = start(0, |_| ShardResponse::ListJobs(Ok(Vec::new()))).await;
+            ShardHello { replicas: 2, boot: n, identity: n, role: Some(role), ..hello }
+        };
+        let serves = of_two(1, ReplicaRole::Primary { term: 7 }).await;
+        let follows = of_two(2, ReplicaRole::Standby { term: 8 }).await;
+        control.standby_follows(ShardIndex(0), follows.identity);
+        let told = async |inbox: &mut Inbox| {
+            control.queue.tell(Input::Tick);
+            let mut following = Vec::new();
+            loop {
+                match inbox.input().await {
+                    Input::ShardServed { dirs, .. } => following.push(dirs.following),
+                    Input::Tick => return following,
+                    _ => {}
+                }
+            }
+        };
+        assert_eq!(told(&mut inbox).await, [], "nobody serves");
+        control.shards.announce(serves, EPOCH, &Noted).await;
+        control.query_held_jobs(ShardIndex(0));
+        assert_eq!(told(&mut inbox).await, [None]);
+        control.shards.announce(follows.clone(), EPOCH, &Noted).await;
+        for following in [vec![Some(StateDirId(2))], vec![]] {
+            control.standby_follows(ShardIndex(0), follows.identity);
+            assert_eq!(told(&mut inbox).await, following);
+        }
     }
 
     #[tokio::test]
