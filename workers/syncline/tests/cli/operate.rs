@@ -286,7 +286,7 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
 
     assert!(cluster.up.redis("DEL syncline:{forgotten}:state").contains(":1"));
     let said = gc(&[]).err;
-    assert!(said.contains("kept checkpoints in 1 folders") && said.contains("--checkpoints"), "{said}");
+    assert!(said.contains("kept checkpoints in 1 folder, ") && said.contains("--checkpoints"), "{said}");
     assert_eq!((count(&gc(&["--json", "--checkpoints"])), count(&gc(&["--json"]))), (1, 0));
     assert!(matches!(&folders()[..], [left] if left.starts_with("known-")), "{:?}", folders());
 
