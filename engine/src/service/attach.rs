@@ -14,6 +14,7 @@ use tracing::warn;
 use super::{
     sessions::lock,
     shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl},
+    shard_slots::ReplicaProcess,
 };
 
 /// Pause before a shard is asked again whose disk failed, or that lacks a job.
@@ -123,8 +124,8 @@ impl ShardControl {
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
         // Before anybody is told by the shard itself that it lacks something.
         if let Some(served) = self.shards.served(shard) {
-            // One that is silent may have ended, as both do where their machines are started again.
-            let standby = self.shards.standby(shard).filter(|standby| !standby.is_silent());
+            // One that has not said that it follows this process may have ended with the one before.
+            let standby = self.shards.standby(shard).filter(ReplicaProcess::follows);
             let (serving, following) = (served.identity, standby.map(|standby| standby.hello.identity));
             let dirs = ShardDirs { serving: StateDirId(serving), following: following.map(StateDirId) };
             lock(&self.served_from).insert(shard, dirs);
@@ -274,6 +275,11 @@ mod tests {
         control.query_held_jobs(ShardIndex(0));
         assert_eq!(told(&mut inbox).await, [None]);
         control.shards.announce(follows.clone(), EPOCH, &Noted).await;
+        control.query_held_jobs(ShardIndex(0));
+        assert_eq!(told(&mut inbox).await, [None], "it was told so, and may be gone");
+        let term = control.shards.standby(ShardIndex(0)).unwrap().term;
+        let role = Some(ReplicaRole::Standby { term });
+        control.shards.announce(ShardHello { role, ..follows.clone() }, EPOCH, &Noted).await;
         for following in [vec![Some(StateDirId(2))], vec![]] {
             control.standby_follows(ShardIndex(0), follows.identity);
             assert_eq!(told(&mut inbox).await, following);

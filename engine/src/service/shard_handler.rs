@@ -58,7 +58,9 @@ impl ShardHandler {
                         if new {
                             info!(shard = %index, address, "a standby follows the shard");
                         }
-                        lead.control.standby_follows(index, identity);
+                        if present == Some(role) {
+                            lead.control.standby_follows(index, identity);
+                        }
                     }
                     _ => {}
                 }

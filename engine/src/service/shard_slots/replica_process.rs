@@ -27,9 +27,15 @@ impl<C> ReplicaProcess<C> {
     /// Takes note of what this standby says. What it held before it was told to follow under this term, it
     /// drops: until it says that it does, it has nothing of what the primary has.
     pub(super) fn update(&mut self, hello: &ShardHello, now: Instant) {
-        let follows = hello.role == Some(ReplicaRole::Standby { term: self.term });
-        let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
-        (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
+        (self.hello, self.seen) = (hello.clone(), now);
+        if !self.follows() {
+            (self.hello.jobs, self.hello.mirrored) = (0, false);
+        }
+    }
+
+    /// Whether this standby has said that it follows under its present term.
+    pub(in crate::service) fn follows(&self) -> bool {
+        self.hello.role == Some(ReplicaRole::Standby { term: self.term })
     }
 
     /// Another process serves, of which this standby has nothing: it is told to drop what it has.
