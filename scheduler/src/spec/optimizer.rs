@@ -72,7 +72,10 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    const NAMES: [&str; 6] = ["sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop"];
+    /// Those that have a name, with the settings that everybody uses.
+    fn named() -> [Self; 6] {
+        [Self::sgd(), Self::momentum(), Self::nesterov(), Self::adam(), Self::adamw(), Self::rmsprop()]
+    }
 
     /// Plain gradient descent.
     pub fn sgd() -> Self {
@@ -112,7 +115,7 @@ impl Optimizer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "[E661] `{0}` is no optimizer: expected sgd, momentum, nesterov, adam, adamw or rmsprop{meant}",
-    meant = did_you_mean(.0, Optimizer::NAMES)
+    meant = did_you_mean(.0, Optimizer::named().map(|named| named.name()))
 )]
 pub struct InvalidOptimizer(pub String);
 
@@ -133,15 +136,8 @@ impl FromStr for Optimizer {
     type Err = InvalidOptimizer;
 
     fn from_str(name: &str) -> Result<Self, InvalidOptimizer> {
-        match name {
-            "sgd" => Ok(Self::sgd()),
-            "momentum" => Ok(Self::momentum()),
-            "nesterov" => Ok(Self::nesterov()),
-            "adam" => Ok(Self::adam()),
-            "adamw" => Ok(Self::adamw()),
-            "rmsprop" => Ok(Self::rmsprop()),
-            _ => Err(InvalidOptimizer(name.chars().take(80).collect())),
-        }
+        let named = Self::named().into_iter().find(|named| named.name() == name);
+        named.ok_or_else(|| InvalidOptimizer(name.chars().take(80).collect()))
     }
 }
 
@@ -241,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_name_stands_for_the_usual_settings_and_a_near_one_is_suggested() {
-        for name in Optimizer::NAMES {
+        for name in ["sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop"] {
             assert!(name.parse::<Optimizer>().is_ok(), "{name}");
         }
         assert_eq!("adamw".parse(), Ok(Optimizer::adamw()));
