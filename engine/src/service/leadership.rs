@@ -97,10 +97,7 @@ impl Leadership {
                     loading.resolve("jobs were loaded");
                     watched.name.was_deposed(epoch);
                 }
-                Ok(LoopEnd::Unwritten) => {
-                    self.give_up(epoch).await;
-                    sleep(LEFT_TO_OTHERS).await;
-                }
+                Ok(LoopEnd::Unwritten) => self.leave_to_others(epoch).await,
                 Err(error) => {
                     // It is tried again several times a second.
                     loading.report(&format!("cannot load the jobs: {error}"), REDIS_HINT);
@@ -109,20 +106,21 @@ impl Leadership {
                         watched.name.was_deposed(epoch);
                     }
                     let is_newer = matches!(error, StoreError::Newer { .. });
-                    let others_may_do_better = is_newer || unloaded.failed(tried_at, Instant::now());
-                    if others_may_do_better {
-                        self.give_up(epoch).await;
+                    match is_newer || unloaded.failed(tried_at, Instant::now()) {
+                        true => self.leave_to_others(epoch).await,
+                        false => sleep(RETRY_PAUSE).await,
                     }
-                    sleep(if others_may_do_better { LEFT_TO_OTHERS } else { RETRY_PAUSE }).await;
                 }
             }
         }
     }
 
-    /// Ends the lease of this engine before its time, for one that may do better.
-    async fn give_up(&self, epoch: EngineEpoch) {
+    /// Ends the lease of this engine before its time, for one that may do better, and waits until that can have
+    /// it.
+    async fn leave_to_others(&self, epoch: EngineEpoch) {
         // Where that fails, it expires.
         let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;
+        sleep(LEFT_TO_OTHERS).await;
     }
 
     /// Tries to take the lease; until when this engine has it at least. `None` if another engine holds it or
