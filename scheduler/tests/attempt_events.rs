@@ -61,7 +61,11 @@ fn every_attempt_that_failed_is_told_and_the_one_that_was_done_after_it() {
     let mut core = core(1);
     end(&mut core, 1, 1, 1, &failed(), 10);
     core.handle(60_000_000, Input::Tick).unwrap();
-    core.handle(60_000_001, Input::WorkerGone { worker: Incarnation(1), reason: "dead".into() }).unwrap();
+    core.handle(
+        60_000_001,
+        Input::WorkerGone { worker: Incarnation(1), reason: "dead".into(), never_told: Vec::new() },
+    )
+    .unwrap();
     join(&mut core, 2, 60_000_002);
     core.handle(120_000_000, Input::Tick).unwrap();
     end(&mut core, 2, 1, 3, &Outcome::Value(Value::default()), 120_000_001);

@@ -188,7 +188,7 @@ fn one_that_others_have_no_time_for_goes_back_after_half_a_minute_but_its_last_a
 #[test]
 fn the_last_attempt_is_tried_where_it_failed_once_nobody_else_is_there() {
     let mut world = World::with_good_one_busy(failed());
-    let gone = Input::WorkerGone { worker: GOOD, reason: "dead".into() };
+    let gone = Input::WorkerGone { worker: GOOD, reason: "dead".into(), never_told: Vec::new() };
     world.give(gone);
     assert_eq!(world.state("call"), TaskState::Leased);
     assert_eq!(world.state("long"), TaskState::Backoff);

@@ -170,7 +170,11 @@ fn who_cancels_again_can_shorten_the_grace_and_not_lengthen_it() {
 fn a_worker_that_goes_takes_what_was_told_to_stop_with_it() {
     let mut core = core();
     cancel(&mut core, CANCELED_US, "", 10_000).unwrap();
-    core.handle(CANCELED_US + 1, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    core.handle(
+        CANCELED_US + 1,
+        Input::WorkerGone { worker: WORKER, reason: "dead".into(), never_told: Vec::new() },
+    )
+    .unwrap();
     assert_eq!((states(&core), phase(&core)), (vec![TaskState::Canceled; 3], Phase::Canceled));
 }
 

@@ -163,7 +163,7 @@ fn what_does_not_run_fails_at_once() {
 #[test]
 fn a_worker_that_is_lost_meanwhile_costs_no_further_attempt() {
     for gone in [
-        Input::WorkerGone { worker: WORKER, reason: "dead".into() },
+        Input::WorkerGone { worker: WORKER, reason: "dead".into(), never_told: Vec::new() },
         Input::WorkerLeft { worker: WORKER, begun: Vec::new() },
     ] {
         let mut world = World::new(OnFailure::SkipDependents);

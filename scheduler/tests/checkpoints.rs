@@ -223,7 +223,7 @@ fn there_is_one_a_minute_if_there_is_something_new() {
     }
     // The worker leaves, and what it had comes back: what is counted is in the last one.
     world.rest();
-    world.give(Input::WorkerGone { worker: WORKER, reason: "silent".into() });
+    world.give(Input::WorkerGone { worker: WORKER, reason: "silent".into(), never_told: Vec::new() });
     for _ in 0..3 {
         world.now_us += MINUTE_US;
         world.give(Input::Tick);

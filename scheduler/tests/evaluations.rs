@@ -64,7 +64,11 @@ fn go_on(world: &mut World, stop: impl Fn(&World) -> bool) {
 
 fn leave(world: &mut World, worker: u64) {
     world.hands.remove(&Incarnation(worker));
-    world.give(Input::WorkerGone { worker: Incarnation(worker), reason: "silent".into() });
+    world.give(Input::WorkerGone {
+        worker: Incarnation(worker),
+        reason: "silent".into(),
+        never_told: Vec::new(),
+    });
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn a_part_with_which_one_worker_after_the_other_is_lost_is_left_out_and_the_trai
         go_on(&mut world, evaluates);
         assert_eq!(world.has_told("evaluation_failed"), 0, "{n}");
         let reason = "killed by signal 9".to_owned();
-        world.give(Input::WorkerGone { worker: Incarnation(n), reason });
+        world.give(Input::WorkerGone { worker: Incarnation(n), reason, never_told: Vec::new() });
         world.hands.remove(&Incarnation(n));
         world.join(n + 1, "again");
     }

@@ -114,7 +114,7 @@ fn of_two_processes_that_call_themselves_alike_only_the_one_that_cannot_is_exclu
     assert_eq!(world.code("job"), "running");
     let again = join(&mut world, 3, 22);
     assert!(!world.hands.contains_key(&again), "the same process");
-    world.give(Input::WorkerGone { worker: able, reason: "its link broke".into() });
+    world.give(Input::WorkerGone { worker: able, reason: "its link broke".into(), never_told: Vec::new() });
     let able = join(&mut world, 4, 11);
     assert!(world.hands.contains_key(&able), "the other one");
 }
@@ -321,7 +321,7 @@ fn a_job_that_no_shard_has_room_for_from_the_start_fails_at_the_third_try() {
 }
 
 fn die(world: &mut World, worker: Incarnation, n: u64) -> Incarnation {
-    world.give(Input::WorkerGone { worker, reason: "its connection closed".into() });
+    world.give(Input::WorkerGone { worker, reason: "its connection closed".into(), never_told: Vec::new() });
     world.join(n, "only")
 }
 
@@ -718,7 +718,7 @@ fn whoever_still_prepares_itself_keeps_nobody_from_the_evaluation() {
     world.report(first, done);
     world.report(first, done);
     world.hands.remove(&first);
-    world.give(Input::WorkerGone { worker: first, reason: "it was killed".into() });
+    world.give(Input::WorkerGone { worker: first, reason: "it was killed".into(), never_told: Vec::new() });
     let other = world.join(3, "other");
     assert!(matches!(world.hands[&other][0].work, Work::Evaluate { .. }));
 }
@@ -818,7 +818,7 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
 
 /// Lets a worker go; the shard says what it has applied of it.
 fn leave(world: &mut World, worker: Incarnation) {
-    world.give(Input::WorkerGone { worker, reason: "stopped".into() });
+    world.give(Input::WorkerGone { worker, reason: "stopped".into(), never_told: Vec::new() });
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_
     assert_eq!(world.tick_after(500 * MS), [], "nobody else could do it");
     assert_eq!(world.join(OTHER, "g"), [], "that one has not the function");
     assert_eq!(world.tick_after(MS), []);
-    world.give(Input::WorkerGone { worker: OTHER, reason: "dead".into() });
+    world.give(Input::WorkerGone { worker: OTHER, reason: "dead".into(), never_told: Vec::new() });
     let all: Vec<(u32, u16)> = (1..10).map(|task| (task, 1)).collect();
     assert_eq!(world.join(OTHER, "f"), [(BUSY, 'g', all)], "which one has begun its worker knows");
     assert_eq!(world.tick_after(500 * MS), [], "it is asked once");
@@ -250,6 +250,22 @@ fn who_leaves_fails_what_it_has_begun_where_that_must_not_begin_twice_and_nothin
     let again: Vec<(u32, u16)> = (2..10).map(|task| (task, 2)).collect();
     // It says so of one of which the engine has heard.
     assert_eq!(world.give(Input::WorkerLeft { worker: BUSY, begun }), [(OTHER, 'r', again)]);
+}
+
+#[test]
+fn who_is_gone_fails_what_it_was_told_of_where_that_must_not_begin_twice_and_nothing_else() {
+    let gone = |told: std::ops::Range<u32>, nonce: u32| {
+        let mut world = World::new();
+        world.join(OTHER, "f");
+        let tasks = (1..10).filter(|task| !told.contains(task)).map(|task| (TaskIndex(task), 1)).collect();
+        let never_told = vec![Attempts { job: id(), nonce, tasks }];
+        let given = world.give(Input::WorkerGone { worker: BUSY, reason: "dead".into(), never_told });
+        (given, world.failed())
+    };
+    let again: Vec<(u32, u16)> = (1..10).map(|task| (task, 2)).collect();
+    assert_eq!(gone(0..0, NONCE), (vec![(OTHER, 'r', again)], vec![]));
+    assert_eq!(gone(4..5, NONCE), (vec![], vec![4]), "no crash is allowed: with it the job fails");
+    assert_eq!(gone(0..0, NONCE + 1), (vec![], vec![1]), "another job of the name was meant");
 }
 
 /// No worker, and a task that may be tried again so often after a loss.

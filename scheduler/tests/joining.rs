@@ -95,7 +95,7 @@ fn whatever_fails_while_a_worker_prepares_itself_excludes_it_alone() {
 #[test]
 fn one_that_is_left_alone_while_it_prepares_itself_goes_on_with_the_job() {
     let (mut world, first, second) = joined("bsp", 40);
-    world.give(Input::WorkerGone { worker: first, reason: "killed".into() });
+    world.give(Input::WorkerGone { worker: first, reason: "killed".into(), never_told: Vec::new() });
     let waits = |job: &Job| job.waits_for().unwrap_or_default().to_owned();
     let said = waits(world.job("job"));
     assert!(said.contains("second (w2)") && said.contains("first batch"), "{said}");

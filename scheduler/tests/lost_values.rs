@@ -203,7 +203,7 @@ fn where_it_fails_then_what_waits_for_it_is_skipped_also_out_of_a_pause_and_the_
     let graph = [make(vec![])].into_iter().chain(takers).collect();
     let mut rig = Rig::with_crash_retries(graph, [1, 3]);
     rig.end(MAKER, 0, large("a"));
-    rig.handle(Input::WorkerGone { worker: TAKER, reason: "dead".into() });
+    rig.handle(Input::WorkerGone { worker: TAKER, reason: "dead".into(), never_told: Vec::new() });
     rig.join(Incarnation(3), &class("take", 3));
     assert_eq!(rig.states()[1..], [TaskState::Backoff; 3]);
     rig.pass_s(1_000);

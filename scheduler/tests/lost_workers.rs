@@ -93,7 +93,7 @@ impl Cluster {
 
     fn lose(&mut self) {
         let (worker, reason) = (Incarnation(self.workers), "it is silent".to_owned());
-        self.core.handle(self.now_us, Input::WorkerGone { worker, reason }).unwrap();
+        self.core.handle(self.now_us, Input::WorkerGone { worker, reason, never_told: Vec::new() }).unwrap();
     }
 
     fn views(&self, job: &str) -> Vec<TaskView> {

@@ -262,7 +262,7 @@ fn the_failure_of_a_task_that_gives_for_another_goes_to_who_takes_the_outcome_of
 #[test]
 fn a_worker_that_is_lost_for_good_is_an_outcome() {
     let mut rig = Rig::new(vec![task(vec![]), task(vec![outcome(0)])]);
-    rig.handle(Input::WorkerGone { worker: WORKER, reason: "killed".into() });
+    rig.handle(Input::WorkerGone { worker: WORKER, reason: "killed".into(), never_told: Vec::new() });
     let second = Incarnation(2);
     let functions = [class().work.function().unwrap().clone()].into();
     let capacity = Capacity { slots: 1, functions, ..Capacity::default() };

@@ -118,7 +118,11 @@ fn a_task_that_a_worker_has_waits_no_longer_and_its_next_attempt_waits_anew() {
         Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no".into() };
     let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
     core.handle(NOW_US + 2 * LIMIT_US, tasks_ended(WORKER, &id(), 1, ended)).unwrap();
-    core.handle(NOW_US + 2 * LIMIT_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    core.handle(
+        NOW_US + 2 * LIMIT_US,
+        Input::WorkerGone { worker: WORKER, reason: "dead".into(), never_told: Vec::new() },
+    )
+    .unwrap();
     let ready_us = NOW_US + 3 * LIMIT_US;
     tick(&mut core, ready_us);
     assert_eq!(view(&core).state, TaskState::Ready, "the pause behind the failure is over");

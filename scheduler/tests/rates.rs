@@ -213,7 +213,8 @@ fn rounds_of_auto_that_lose_a_worker_make_a_step_for_those_that_are_left_and_for
             let Work::Iterate { seq, .. } = world.hands[&lost][0].work else { panic!() };
             assert!(world.plane.server.shards[0].finish_push(lost, seq, 1));
         }
-        let effects = world.give(Input::WorkerGone { worker: lost, reason: "killed".into() });
+        let effects =
+            world.give(Input::WorkerGone { worker: lost, reason: "killed".into(), never_told: Vec::new() });
         let mut reordered = ordered_steps(&world, &effects);
         let is_known = |step: &(Superstep, f32)| ordered.iter().any(|(superstep, _)| *superstep == step.0);
         reordered.retain(is_known);

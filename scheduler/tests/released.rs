@@ -79,7 +79,11 @@ impl World {
     }
 
     fn lose(&mut self, worker: u64) {
-        self.give(Input::WorkerGone { worker: Incarnation(worker), reason: "killed".into() });
+        self.give(Input::WorkerGone {
+            worker: Incarnation(worker),
+            reason: "killed".into(),
+            never_told: Vec::new(),
+        });
     }
 
     fn waiting_for(&self, job: &str) -> &str {

@@ -227,7 +227,8 @@ fn what_takes_all_slots_and_was_lost_twice_comes_to_the_only_worker_that_is_left
     join(&mut core, 3, 2, of(0, 0));
     for worker in [1, 2] {
         let reason = "silent".to_owned();
-        core.handle(3, Input::WorkerGone { worker: Incarnation(worker), reason }).unwrap();
+        core.handle(3, Input::WorkerGone { worker: Incarnation(worker), reason, never_told: Vec::new() })
+            .unwrap();
     }
     core.handle(1_000_000, Input::Tick).unwrap();
     let first = indices(&core)[0];
@@ -351,7 +352,11 @@ fn no_worker_ever_has_more_than_it_offers_whatever_happens_and_nothing_is_lost_o
             let worker: u64 = worker[1..].parse().unwrap();
             match draw(&mut random, 12) {
                 0 => {
-                    let gone = Input::WorkerGone { worker: Incarnation(worker), reason: "dead".into() };
+                    let gone = Input::WorkerGone {
+                        worker: Incarnation(worker),
+                        reason: "dead".into(),
+                        never_told: Vec::new(),
+                    };
                     core.handle(now_us, gone).unwrap();
                     let offer = offers.remove(&worker).unwrap();
                     let next = offers.keys().max().unwrap().max(&worker) + 1;

@@ -164,7 +164,7 @@ impl World {
 
     fn die(&mut self, worker: Incarnation) {
         self.workers.remove(&worker);
-        self.handle(Input::WorkerGone { worker, reason: "dead".into() });
+        self.handle(Input::WorkerGone { worker, reason: "dead".into(), never_told: Vec::new() });
     }
 
     fn leave(&mut self, worker: Incarnation) {
@@ -187,7 +187,7 @@ impl World {
             known.iter().copied().filter(|worker| !self.workers.contains_key(worker)).collect();
         for worker in dead {
             // The store has lost that it is dead, and it is silent.
-            self.handle(Input::WorkerGone { worker, reason: "silent".into() });
+            self.handle(Input::WorkerGone { worker, reason: "silent".into(), never_told: Vec::new() });
         }
         let all: Vec<Incarnation> = self.workers.keys().copied().collect();
         for worker in all {

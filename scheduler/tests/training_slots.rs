@@ -232,7 +232,11 @@ fn a_process_that_dies_takes_all_its_memberships_along_and_a_slot_that_is_droppe
     let mut core = core(2, 2, 4);
     submit(&mut core, "first", 1, 9);
     submit(&mut core, "second", 1, 9);
-    let gone = |worker| Input::WorkerGone { worker: Incarnation(worker), reason: "killed".into() };
+    let gone = |worker| Input::WorkerGone {
+        worker: Incarnation(worker),
+        reason: "killed".into(),
+        never_told: Vec::new(),
+    };
     core.handle(NOW_US, gone(1)).unwrap();
     assert_eq!((members(&core, "first"), members(&core, "second")), (vec![3], vec![2, 4]));
     core.handle(NOW_US, gone(2)).unwrap();

@@ -312,7 +312,8 @@ fn of_trainings_that_are_ready_in_the_same_moment_the_first_in_the_graph_gets_th
         core.handle(NOW_US, Input::WorkerJoined { worker, about }).unwrap();
         assert_eq!(phase(&core, &format!("graph~{first}")), Some(Phase::Opening));
         core.handle(NOW_US, Input::Cancel(cancel(&format!("graph~{first}")))).unwrap();
-        core.handle(NOW_US, Input::WorkerGone { worker, reason: "gone".into() }).unwrap();
+        core.handle(NOW_US, Input::WorkerGone { worker, reason: "gone".into(), never_told: Vec::new() })
+            .unwrap();
     }
 }
 

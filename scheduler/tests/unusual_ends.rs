@@ -120,7 +120,8 @@ fn a_training_that_sends_a_worker_away_costs_the_calls_beside_it_no_attempt() {
     let left = states(&core);
     assert!(left.iter().all(|state| matches!(state, TaskState::Leased | TaskState::Ready)), "{left:?}");
     // The death of a worker is another matter.
-    core.handle(NOW_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    core.handle(NOW_US, Input::WorkerGone { worker: WORKER, reason: "dead".into(), never_told: Vec::new() })
+        .unwrap();
     assert!(states(&core).contains(&TaskState::Backoff));
 }
 

@@ -90,7 +90,7 @@ fn nobody_waits_for_the_report_of_a_worker_that_has_left() {
     world.give(Input::Tick);
     report(&mut world, a, 500);
     assert_eq!(barrier(&world, 4).actual_wait_us, Some(0));
-    world.give(Input::WorkerGone { worker: b, reason: "it was killed".into() });
+    world.give(Input::WorkerGone { worker: b, reason: "it was killed".into(), never_told: Vec::new() });
     assert_eq!(barrier(&world, 4).actual_wait_us, Some(500));
 }
 
@@ -121,7 +121,7 @@ fn of_one_that_joined_a_moment_ago_it_is_not_said_that_nothing_was_heard() {
     let (mut world, [a, b]) = world("asp");
     world.now_us += 30_000_000;
     for worker in [a, b] {
-        world.give(Input::WorkerGone { worker, reason: "silent".into() });
+        world.give(Input::WorkerGone { worker, reason: "silent".into(), never_told: Vec::new() });
     }
     world.join(3, "c");
     let waits_for = |world: &World| world.job("job").waits_for().map(str::to_owned);
@@ -144,7 +144,10 @@ fn where_a_worker_has_left_the_shards_are_waited_for_and_not_the_worker() {
     world
         .plane
         .core
-        .handle(world.now_us, Input::WorkerGone { worker: b, reason: "it was killed".into() })
+        .handle(
+            world.now_us,
+            Input::WorkerGone { worker: b, reason: "it was killed".into(), never_told: Vec::new() },
+        )
         .unwrap();
     let job = world.job("job");
     let (waiting, _) = job.barriers_kept().unwrap();

@@ -149,7 +149,11 @@ fn workers_that_left_do_not_count_among_those_who_share_what_is_left() {
         let worker = world.join(n, &format!("w{n}"));
         (0..3).for_each(|_| drop(world.report(worker, |work| iterated(work, 1_000))));
         in_hand.push(world.hands[&worker].len());
-        world.give(Input::WorkerGone { worker, reason: "its machine is gone".into() });
+        world.give(Input::WorkerGone {
+            worker,
+            reason: "its machine is gone".into(),
+            never_told: Vec::new(),
+        });
     }
     assert_eq!(in_hand, [250; 40]);
 }

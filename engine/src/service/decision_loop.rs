@@ -9,7 +9,8 @@ use std::{
 use syncline_rpc::{EngineFault, describe};
 use syncline_scheduler::{
     core::{Core, CorePanic, Effect, Input, Refused, catch_panic},
-    ids::{EngineEpoch, JobId},
+    ids::{EngineEpoch, Incarnation, JobId},
+    tasks::Attempts,
 };
 use tracing::error;
 
@@ -20,6 +21,7 @@ use super::{
     last_commit::LastCommit,
     lead::Lead,
     message::{Message, places},
+    order_log::attempts_to_begin,
     queue::DecisionInbox,
 };
 use crate::store::RedisStore;
@@ -104,7 +106,7 @@ impl DecisionLoop {
         while taken < PLACES_PER_TURN
             && let Some(message) = waiting.pop_front()
         {
-            let (input, reply) = match message {
+            let (mut input, reply) = match message {
                 Message::Input(input) => (input, None),
                 Message::Request { input, reply, .. } => (input, Some(reply)),
                 Message::Query { look, .. } => {
@@ -113,6 +115,9 @@ impl DecisionLoop {
                 }
                 Message::Deposed => return Err(LoopEnd::Deposed),
             };
+            if let Input::WorkerGone { worker, never_told, .. } = &mut input {
+                *never_told = self.never_told(*worker, &effects);
+            }
             taken += places(&input);
             let answer = match self.handle_if_damaged(&input, &mut effects).await? {
                 Some(answer) => answer,
@@ -158,6 +163,18 @@ impl DecisionLoop {
             self.forget_expired().await?;
         }
         self.relist_jobs().await
+    }
+
+    /// The attempts that a worker that is gone was to begin, and that it was told of neither in earlier turns
+    /// nor by what this one has decided so far.
+    fn never_told(&self, worker: Incarnation, effects: &[Effect]) -> Vec<Attempts> {
+        let of_this_turn = effects.iter().flat_map(|effect| match effect {
+            Effect::Orders { worker: to, orders } if *to == worker => orders.as_slice(),
+            _ => &[],
+        });
+        let mut untold = self.lead.sessions.forget(worker);
+        untold.extend(of_this_turn.filter_map(attempts_to_begin));
+        untold
     }
 
     /// A time in which nothing could be decided counts for no limit.

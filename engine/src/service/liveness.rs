@@ -121,8 +121,9 @@ fn drop_reason(status: &WorkerStatus, limits: &Limits) -> Option<String> {
 /// Drops a worker: its session ends at once, the core settles the rest.
 pub(super) fn drop_worker(context: &ServiceContext, worker: Incarnation, reason: &str) {
     let Ok(lead) = context.lead() else { return };
-    lead.sessions.drop_worker(worker, reason);
-    lead.queue.tell(Input::WorkerGone { worker, reason: reason.to_owned() });
+    lead.sessions.drop_before_core(worker, reason);
+    // What it was never told of is known once the core hears of this.
+    lead.queue.tell(Input::WorkerGone { worker, reason: reason.to_owned(), never_told: Vec::new() });
 }
 
 async fn refresh_registry(context: &ServiceContext) {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, mem};
 
 use syncline_rpc::Orders;
-use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder};
+use syncline_scheduler::tasks::{Attempts, Order, OrderArg, OrderGroup, TaskOrder};
 
 /// Most that one answer carries, unless a single task has more.
 const MAX_ANSWER: MessageSize = MessageSize { tasks: 4_096, bytes: 4 << 20 };
@@ -40,6 +40,10 @@ pub(super) struct OrderLog {
     entries: VecDeque<(Order, MessageSize)>,
     /// How many tell what the worker had before this engine led.
     retold: u64,
+    /// How many some answer carried, though that may not have arrived.
+    told: u64,
+    /// Nothing more is told.
+    is_closed: bool,
 }
 
 impl OrderLog {
@@ -93,20 +97,40 @@ impl OrderLog {
     }
 
     /// As many orders as one answer carries of those that the worker does not know.
-    pub(super) fn answer(&self) -> Orders {
+    pub(super) fn answer(&mut self) -> Orders {
+        if self.is_closed {
+            return Orders::default();
+        }
         let mut sum = MessageSize::default();
         let fits = |(n, (order, load)): (usize, &(Order, MessageSize))| {
             sum = sum.plus(*load);
             (n == 0 || sum.fits()).then(|| order.clone())
         };
-        let orders = self.entries.iter().enumerate().map_while(fits).collect();
+        let orders: Vec<Order> = self.entries.iter().enumerate().map_while(fits).collect();
+        self.told = self.told.max(self.first + orders.len() as u64);
         Orders { first: self.first, count: self.count(), retold: self.retold, orders }
     }
+
+    /// Tells nothing from now on, and gives the attempts that the worker was to begin and was never told of.
+    pub(super) fn close(&mut self) -> Vec<Attempts> {
+        self.is_closed = true;
+        // What it had before this engine led, the engine before may have told it.
+        let known = self.told.max(self.retold).saturating_sub(self.first);
+        let untold = self.entries.iter().skip(known as usize);
+        untold.filter_map(|(order, _)| attempts_to_begin(order)).collect()
+    }
+}
+
+/// What a worker is to begin by an order.
+pub(super) fn attempts_to_begin(order: &Order) -> Option<Attempts> {
+    let Order::Run(OrderGroup { job, nonce, tasks, .. }) = order else { return None };
+    let tasks = tasks.iter().map(|order| (order.task, order.attempt)).collect();
+    Some(Attempts { job: job.clone(), nonce: *nonce, tasks })
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{Attempts, FunctionId, OneArg, TaskIndex, Value};
+    use syncline_scheduler::tasks::{FunctionId, OneArg, TaskIndex, Value};
 
     use super::*;
 
@@ -161,6 +185,25 @@ mod tests {
         assert_eq!(log.answer(), Orders { first: 3, count: 3, retold: 0, orders: Vec::new() });
         log.push(recall(1));
         assert_eq!(log.answer().first, 3);
+    }
+
+    #[test]
+    fn one_that_is_closed_names_what_no_answer_carried_and_tells_nothing_more() {
+        let mut log = OrderLog::default();
+        log.push(run(vec![task(0, 1)]));
+        log.mark_retold();
+        let attempts = |log: &mut OrderLog| {
+            let tasks = |attempts: Attempts| attempts.tasks.into_iter().map(|(task, _)| task.0);
+            log.close().into_iter().flat_map(tasks).collect::<Vec<u32>>()
+        };
+        log.push(run(vec![task(1, 1)]));
+        assert_eq!(attempts(&mut log), [1], "the engine before may have told it of 0");
+        log.is_closed = false;
+        log.answer();
+        log.acknowledge(1);
+        [run(vec![task(2, 1), task(3, 1)]), recall(1)].into_iter().for_each(|order| log.push(order));
+        assert_eq!(attempts(&mut log), [2, 3], "nobody knows whether the answer with 1 arrived");
+        assert_eq!(log.answer(), Orders::default());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     graph::TaskId,
     ids::{Incarnation, Name, RegistrationId},
-    tasks::{Order, RunningCall},
+    tasks::{Attempts, Order, RunningCall},
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
@@ -59,9 +59,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All live workers; clones share them. Nothing of a session is locked while the map is.
+type ByWorker = BTreeMap<Incarnation, Arc<Session>>;
+
+/// All live workers; clones share them. Nothing of a session is locked while a map is.
 #[derive(Clone, Default)]
-pub(super) struct Sessions(Arc<Mutex<BTreeMap<Incarnation, Arc<Session>>>>);
+pub(super) struct Sessions {
+    live: Arc<Mutex<ByWorker>>,
+    /// Those that are over, until the core hears of it: it may give them something until then.
+    over: Arc<Mutex<ByWorker>>,
+}
 
 impl Sessions {
     /// A worker that registered.
@@ -77,7 +83,7 @@ impl Sessions {
     fn insert(&self, worker: Incarnation, about: WorkerInfo, seen: Instant) {
         let registration = about.registration.map_or_else(OnceLock::new, OnceLock::from);
         let session = Session { about, registration, seen: Mutex::new(Some(seen)), ..Session::default() };
-        lock(&self.0).insert(worker, Arc::new(session));
+        lock(&self.live).insert(worker, Arc::new(session));
     }
 
     /// Whether the number is another worker's.
@@ -88,25 +94,39 @@ impl Sessions {
     }
 
     pub(super) fn close(&self, worker: Incarnation) {
-        let closed = lock(&self.0).remove(&worker);
+        let closed = lock(&self.live).remove(&worker);
         if let Some(session) = closed {
             session.wake.notify_waiters();
         }
     }
 
-    /// Closes the session of a worker that is given up, and says so.
+    /// Closes the session of a worker that the core has given up, and says so.
     pub(super) fn drop_worker(&self, worker: Incarnation, reason: &str) {
         let about = self.get(worker).map(|session| session.about.clone()).unwrap_or_default();
         warn!(%worker, name = about.name, host = about.host, reason, "worker dropped");
         self.close(worker);
     }
 
+    /// The same of one of which the core still has to hear, see [`Self::forget`].
+    pub(super) fn drop_before_core(&self, worker: Incarnation, reason: &str) {
+        if let Some(session) = self.get(worker) {
+            lock(&self.over).insert(worker, session);
+        }
+        self.drop_worker(worker, reason);
+    }
+
+    /// The core hears that a worker is gone: the attempts that it was to begin and was never told of.
+    pub(super) fn forget(&self, worker: Incarnation) -> Vec<Attempts> {
+        let session = lock(&self.over).remove(&worker);
+        session.map(|session| lock(&session.orders).close()).unwrap_or_default()
+    }
+
     pub(super) fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {
-        lock(&self.0).get(&worker).cloned()
+        lock(&self.live).get(&worker).cloned()
     }
 
     fn entries(&self) -> BTreeMap<Incarnation, Arc<Session>> {
-        lock(&self.0).clone()
+        lock(&self.live).clone()
     }
 
     /// Notes a sign of life; `false` if the worker is not known.
@@ -142,7 +162,7 @@ impl Sessions {
     /// Workers of the engine before that have not called this one.
     pub(super) fn unheard(&self) -> Vec<(Incarnation, WorkerInfo)> {
         let unheard = |session: &Session| session.connection.load(Ordering::Relaxed) == 0;
-        let sessions = lock(&self.0);
+        let sessions = lock(&self.live);
         let of = sessions.iter().filter(|(_, session)| unheard(session));
         of.map(|(worker, session)| (*worker, session.about.clone())).collect()
     }
@@ -174,7 +194,8 @@ impl Sessions {
 
     /// Tells a worker of general tasks.
     pub(super) fn order(&self, worker: Incarnation, orders: Vec<Order>) {
-        let Some(session) = self.get(worker) else { return };
+        let over = || lock(&self.over).get(&worker).cloned();
+        let Some(session) = self.get(worker).or_else(over) else { return };
         let mut log = lock(&session.orders);
         orders.into_iter().for_each(|order| log.push(order));
         drop(log);

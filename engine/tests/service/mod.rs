@@ -4,6 +4,7 @@ mod calls;
 mod damage;
 mod full_store;
 mod later_release;
+mod lost_workers;
 mod rig;
 mod scripted_worker;
 mod takeover;

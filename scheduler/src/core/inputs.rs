@@ -88,6 +88,8 @@ pub enum Input {
         worker: Incarnation,
         /// In words, for the events of its jobs.
         reason: String,
+        /// Attempts at general tasks that were given to it, and of which it was not told any more.
+        never_told: Vec<Attempts>,
     },
     /// It left cleanly, and of what it had it has begun these attempts and no others.
     WorkerLeft {

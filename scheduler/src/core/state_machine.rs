@@ -155,7 +155,8 @@ impl Core {
             Input::Delete(id) => return self.delete(&id, turn),
             Input::KeepCheckpoint(id) => return self.request_checkpoint(&id),
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
-            Input::WorkerGone { worker, reason } => {
+            Input::WorkerGone { worker, reason, never_told } => {
+                self.give_back_untold(worker, never_told, turn);
                 self.count_deaths(worker, turn.now_us);
                 self.worker_gone(worker, Departure::Lost, &reason, turn);
             }

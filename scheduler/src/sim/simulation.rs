@@ -151,7 +151,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
         worker.queue.clear();
         worker.held.clear();
         self.tally.left(id);
-        self.deliver([Input::WorkerGone { worker: id, reason: "it leaves".into() }]);
+        self.deliver([Input::WorkerGone { worker: id, reason: "it leaves".into(), never_told: Vec::new() }]);
     }
 
     /// Gives the core inputs, carries out what it decides, and so on until it is at rest; then lets everybody

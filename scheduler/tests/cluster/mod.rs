@@ -221,7 +221,11 @@ impl Cluster {
         self.callers.remove(&victim);
         // Its registration cannot arrive after its end.
         self.inputs.retain(|i| !matches!(i, Input::WorkerJoined { worker, .. } if *worker == victim));
-        self.inputs.push(Input::WorkerGone { worker: victim, reason: "killed".into() });
+        self.inputs.push(Input::WorkerGone {
+            worker: victim,
+            reason: "killed".into(),
+            never_told: Vec::new(),
+        });
     }
 
     /// A shard is killed, and comes back with what is on its disk, as far as the job outlives that.
@@ -291,7 +295,11 @@ impl Cluster {
         let mut inputs = Vec::new();
         for worker in &known {
             if !self.workers.contains_key(worker) {
-                inputs.push(Input::WorkerGone { worker: *worker, reason: "silent".into() });
+                inputs.push(Input::WorkerGone {
+                    worker: *worker,
+                    reason: "silent".into(),
+                    never_told: Vec::new(),
+                });
             }
         }
         for (worker, w) in &mut self.workers {

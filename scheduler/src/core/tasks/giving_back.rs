@@ -25,18 +25,36 @@ impl Core {
         begun: Vec<Attempts>,
         turn: &mut Turn<'_>,
     ) {
-        let mut begun_of: BTreeMap<(JobId, u32), BTreeSet<(TaskIndex, u16)>> = BTreeMap::new();
-        for Attempts { job, nonce, tasks } in begun {
-            begun_of.entry((job, nonce)).or_default().extend(tasks);
-        }
+        let mut begun = by_job(begun);
         let had = |job: &TaskJob| job.leases.contains_key(&worker);
         let now_us = turn.now_us;
         self.for_each_graph(had, turn, |job| {
-            let begun = begun_of.remove(&(job.id.clone(), job.state.nonce)).unwrap_or_default();
-            job.give_back_all_but(worker, &begun, now_us);
+            let begun = begun.remove(&job.run_key()).unwrap_or_default();
+            job.give_back_where(worker, |attempt| !begun.contains(attempt), now_us);
         });
         self.withhold_process(worker);
         self.worker_gone(worker, Departure::Left, "the worker left", turn);
+    }
+
+    /// A worker is gone that was not told of these attempts any more: they cannot have been what ended it,
+    /// and go elsewhere as if it had never had them.
+    pub(in crate::core) fn give_back_untold(
+        &mut self,
+        worker: Incarnation,
+        never_told: Vec<Attempts>,
+        turn: &mut Turn<'_>,
+    ) {
+        let untold = by_job(never_told);
+        let now_us = turn.now_us;
+        self.for_each_graph(
+            |job| untold.contains_key(&job.run_key()),
+            turn,
+            |job| {
+                if let Some(untold) = untold.get(&job.run_key()) {
+                    job.give_back_where(worker, |attempt| untold.contains(attempt), now_us);
+                }
+            },
+        );
     }
 
     /// Asks workers for what waits there behind something long, where another worker could begin it now. What
@@ -119,15 +137,33 @@ impl Core {
     }
 }
 
+/// Attempts of each job, by its name and nonce.
+fn by_job(attempts: Vec<Attempts>) -> BTreeMap<(JobId, u32), BTreeSet<(TaskIndex, u16)>> {
+    let mut by_job: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for Attempts { job, nonce, tasks } in attempts {
+        by_job.entry((job, nonce)).or_default().extend(tasks);
+    }
+    by_job
+}
+
 impl TaskJob {
-    /// A worker gives back all attempts but those that it has begun. What waits there for another task goes
-    /// with that.
-    fn give_back_all_but(&mut self, worker: Incarnation, begun: &BTreeSet<(TaskIndex, u16)>, now_us: u64) {
+    fn run_key(&self) -> (JobId, u32) {
+        (self.id.clone(), self.state.nonce)
+    }
+
+    /// What a worker has not begun goes back, by its attempts. What waits there for another task goes with
+    /// that.
+    fn give_back_where(
+        &mut self,
+        worker: Incarnation,
+        never_began: impl Fn(&(TaskIndex, u16)) -> bool,
+        now_us: u64,
+    ) {
         let leased: Vec<u32> = self.leases.get(&worker).into_iter().flatten().copied().collect();
         for task in leased {
             let slot = self.graph.slot(task);
-            let has_begun = slot.unmet > 0 || begun.contains(&(TaskIndex(task), slot.attempts));
-            if self.is_running() && !has_begun && self.unlease(worker, task) {
+            let goes_back = slot.unmet == 0 && never_began(&(TaskIndex(task), slot.attempts));
+            if self.is_running() && goes_back && self.unlease(worker, task) {
                 self.never_began(task, now_us);
             }
         }
