@@ -17,7 +17,6 @@ use tracing::{debug, warn};
 use super::{
     Shared,
     blobs::Durability,
-    checkpoint_copy::STANDBY_PATIENCE,
     mirroring::{self, PEER_LIMIT, ask_for_list, in_pieces, pause_after},
 };
 use crate::{
@@ -37,6 +36,9 @@ const MAX_UNKEPT: usize = 4;
 const SYNCED_BYTES: u64 = 64 << 10;
 /// A blob larger than this is copied beside the others: at 100 Mbit/s it takes more than five seconds.
 const LARGE_BYTES: u64 = 64 << 20;
+/// How long a process that has begun to serve waits for one that follows before a blob that it lacks counts as
+/// lost. Machines that are started together do not come together; what a task gave is made again then.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 /// What to do about a standby that cannot have all blobs.
 const LACKING_HINT: &str = "make room on the disk of this process: if the one that serves ends now, values of tasks and models that are only there are lost";
 

@@ -27,9 +27,10 @@ use crate::{
 
 /// Longest list that is read: some hundred thousand names.
 const MAX_LIST_BYTES: u64 = 16 << 20;
-/// How long a process that has begun to serve waits for one that follows before what it lacks counts as lost.
-/// Machines that are started together do not come together.
-pub(super) const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a process that has begun to serve waits for the other one before a checkpoint that it lacks counts
+/// as lost: longer than a machine takes to start again, or a network to be mended. Without it the job has to go
+/// back to an earlier one, and fails where there is none.
+pub(super) const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(900);
 
 /// A shard's part of a checkpoint that is on disk. The generation says nothing but of which job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,7 +172,7 @@ pub(super) fn or_from_standby<T>(
 /// Fetches it if the process that follows has it. An error: that one may have it and cannot be asked.
 fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), ShardFault> {
     let Some(serves_for) = shared.role.serves_beside_another_for() else { return Ok(()) };
-    let away = |cause: String| match serves_for < STANDBY_PATIENCE {
+    let away = |cause: String| match serves_for < CHECKPOINT_PATIENCE {
         true => {
             let what = format!(
                 "checkpoint {number} of job {} is not here, and the other process of the shard, which may have it, cannot be asked",
@@ -181,7 +182,12 @@ fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), S
         }
         false => Ok(()),
     };
-    let Some(standby) = shared.role.standby() else { return away("it has not come yet".into()) };
+    let Some(standby) = shared.role.standby() else {
+        let minutes = CHECKPOINT_PATIENCE.as_secs() / 60;
+        return away(format!(
+            "it has not come yet; start it on its old state directory, it is waited for until {minutes} minutes after this one began to serve"
+        ));
+    };
     match fetch(shared, &standby.address, run, number) {
         Ok(is_kept) => {
             if is_kept {

@@ -14,7 +14,7 @@ use syncline_scheduler::ids::{Generation, ShardIndex};
 use super::{
     super::{
         checked_file::{read_checked, write_checked},
-        checkpoint_copy::{STANDBY_PATIENCE, copy, or_from_standby},
+        checkpoint_copy::{CHECKPOINT_PATIENCE, copy, or_from_standby},
         mirroring::rig::{Pair, TERM},
         rig::follow_orders,
     },
@@ -218,7 +218,7 @@ fn what_may_be_on_a_process_that_has_not_come_yet_is_not_lost_until_it_had_the_t
     for peer in [None, Some("127.0.0.1:1".to_owned())] {
         let shared = serving(&rig, peer.clone());
         assert_eq!(content(&shared, &rig, 1).unwrap_err().code(), "E406", "{peer:?}");
-        lock(&shared.role.state).serves_since = Instant::now().checked_sub(STANDBY_PATIENCE);
+        lock(&shared.role.state).serves_since = Instant::now().checked_sub(CHECKPOINT_PATIENCE);
         assert_eq!(content(&shared, &rig, 1).unwrap_err().code(), "E439", "{peer:?}");
     }
 }
