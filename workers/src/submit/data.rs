@@ -9,7 +9,9 @@ use syncline_scheduler::{
     spec::{DataElement, DataInput, DataSpec},
 };
 
-use super::{DataParts, SubmitError, class_split, label_width, model::Model, name_list, paths::absolute};
+use super::{
+    DataParts, SubmitError, class_split, input_scaling, label_width, model::Model, name_list, paths::absolute,
+};
 use crate::data::{
     DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError,
     Standard, Target, is_url,
@@ -120,6 +122,7 @@ pub(super) fn inspect(
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed)?;
     let mut warnings: Vec<String> = header_of_numbers(set.header_of_numbers()).into_iter().collect();
+    warnings.extend(input_scaling::warning(&spec, wanted));
     if spec.standardize {
         warnings.extend(standardize(&mut spec, &set, &train_rows, wanted)?);
     }

@@ -24,6 +24,7 @@ mod first_weights;
 mod forward;
 mod graph;
 mod groups;
+mod input_scaling;
 mod label_width;
 mod model;
 mod model_file;

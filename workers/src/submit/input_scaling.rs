@@ -1,0 +1,59 @@
+//! One scaling for inputs that may not be alike.
+
+use syncline_scheduler::spec::{DataElement, DataSpec};
+
+use super::name_list;
+use crate::data::ModelSignature;
+
+/// What is doubtful where several inputs of floats are scaled by the same numbers, as those of an image and of
+/// a table beside it.
+pub(super) fn warning(spec: &DataSpec, wanted: &ModelSignature) -> Option<String> {
+    let set = [("scale", spec.scale != 1.0), ("mean", spec.mean.len() == 1), ("std", spec.std.len() == 1)];
+    let set: Vec<&str> = set.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    let floats = wanted.inputs.iter().filter(|input| input.element == DataElement::F32);
+    let floats: Vec<String> = floats.map(|input| input.name.clone()).collect();
+    (!set.is_empty() && floats.len() > 1).then(|| {
+        let (set, inputs) = (set.join("`, `"), name_list::cut(&floats));
+        format!(
+            "`{set}` of the data scales all inputs of floats alike: {inputs}. Where only one of them is meant, scale it in the model, as by `image / 255` in `forward`, or in its file"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::spec::Source;
+
+    use super::*;
+    use crate::data::InputSignature;
+
+    #[test]
+    fn a_scaling_that_inputs_share_is_doubted_where_several_are_floats_table() {
+        let model = |elements: &[DataElement]| {
+            let input = |(n, element): (usize, &DataElement)| InputSignature {
+                name: format!("in{n}"),
+                element: *element,
+                shape: Vec::new(),
+                rows: Vec::new(),
+            };
+            ModelSignature { inputs: elements.iter().enumerate().map(input).collect(), label: None }
+        };
+        let source = Source::Npz { path: vec!["data.npz".to_owned()].into() };
+        let (float, id) = (DataElement::F32, DataElement::I64);
+        #[rustfmt::skip]
+        let cases = [
+            (0.5, vec![],         vec![float, float], Some("`scale` of the data scales all inputs of floats alike: in0, in1.")),
+            (0.5, vec![1.0],      vec![float, id, float], Some("`scale`, `mean` of the data scales all inputs of floats alike: in0, in2.")),
+            (0.5, vec![],         vec![float, id],    None),
+            (1.0, vec![],         vec![float, float], None),
+            // One for each channel goes with one kind of sample alone.
+            (1.0, vec![1.0, 2.0], vec![float, float], None),
+        ];
+        for (scale, mean, elements, wanted) in cases {
+            let spec = DataSpec { scale, mean, ..DataSpec::new(source.clone()) };
+            let said = warning(&spec, &model(&elements));
+            assert_eq!(said.is_some(), wanted.is_some(), "{said:?}");
+            assert!(said.unwrap_or_default().starts_with(wanted.unwrap_or_default()));
+        }
+    }
+}
