@@ -316,10 +316,10 @@ impl PsError {
                 "give --token-file with the cluster's token, or listen on 127.0.0.1"
             }
             Self::NotSavedYet { .. } => {
-                "make room on the disk of the state directory, it is tried again every second; stopping once more gives the job up"
+                "make room on the disk of the state directory, or mend it; it is tried again every second; stopping once more gives the job up"
             }
             Self::NotSaved { .. } => {
-                "make room on the disk of the state directory; `syncline model export` has the job's last snapshot"
+                "make room on the disk of the state directory, or mend it; `syncline model export` has the job's last snapshot"
             }
             Self::SaveDamaged { .. } => "look at the disk of the state directory; submit the job again",
             Self::StateDirInUse { .. } => "stop the other process, or give this one a --state-dir of its own",

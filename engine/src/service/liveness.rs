@@ -10,7 +10,12 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::{
-    context::ServiceContext, lead::Lead, options::Limits, role_log::RedisRoleLog, worker_status::WorkerStatus,
+    context::ServiceContext,
+    lateness_log::{Lateness, LatenessLog},
+    lead::Lead,
+    options::Limits,
+    role_log::RedisRoleLog,
+    worker_status::WorkerStatus,
 };
 use crate::store::keys;
 
@@ -30,6 +35,7 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = Instant::now();
     let mut refresh: Option<JoinHandle<()>> = None;
+    let mut lateness = LatenessLog::default();
     for n in 0u32.. {
         ticks.tick().await;
         let passed = last.elapsed();
@@ -37,10 +43,13 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
         last = Instant::now();
         let Ok(lead) = context.lead() else { continue };
         if late > LATE_CHECK {
-            warn!(
-                late_ms = late.as_millis() as u64,
-                "this process was not awake; nobody counts as silent for that"
-            );
+            if let Some(Lateness { times, late }) = lateness.note(late, last) {
+                warn!(
+                    times,
+                    late_ms = late.as_millis() as u64,
+                    "this process was not awake; nobody counts as silent for that"
+                );
+            }
             lead.sessions.extend_deadlines(late);
             context.shards.extend_deadlines(late);
         }

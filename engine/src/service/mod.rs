@@ -30,6 +30,7 @@ mod job_list;
 mod job_log;
 mod job_reading;
 mod last_commit;
+mod lateness_log;
 mod lead;
 mod leadership;
 mod lease_renewal;

@@ -204,11 +204,14 @@ impl<C: Clone> ShardSlots<C> {
         notes
     }
 
-    /// Takes note that a process lives, and decides nothing.
+    /// Takes note that a process lives, and of what it says of its disk, and decides nothing.
     pub(super) fn note_alive(&mut self, hello: &ShardHello, now: Instant) {
         let Some(slot) = self.slots.get_mut(&hello.index) else { return };
         let holders = slot.primary.iter_mut().chain(&mut slot.standby);
-        holders.filter(|holder| holder.is(hello)).for_each(|holder| holder.seen = now);
+        for holder in holders.filter(|holder| holder.is(hello)) {
+            holder.seen = now;
+            holder.hello.disk = hello.disk.clone();
+        }
     }
 
     /// The orders of the process that serves a shard, if it is still this one.

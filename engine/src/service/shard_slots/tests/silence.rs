@@ -1,5 +1,7 @@
 //! Who is silent, or answers no order, makes way.
 
+use syncline_rpc::DiskState;
+
 use super::*;
 
 #[test]
@@ -167,11 +169,18 @@ fn a_new_engine_waits_longer_for_a_primary_that_it_has_never_heard() {
 }
 
 #[test]
-fn a_process_that_only_lives_keeps_its_place_and_nothing_else_changes() {
+fn a_process_that_only_lives_keeps_its_place_and_nothing_but_its_disk_changes() {
     let (mut shard, silence) = (pair(1), Duration::from_secs(30));
     let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
     shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
-    shard.slots.note_alive(&ShardHello { lost: Some(term), ..fresh(1) }, shard.now);
+    let full = DiskState { problem: Some("read-only".to_owned()), ..DiskState::default() };
+    let hello = ShardHello { lost: Some(term), disk: full.clone(), ..fresh(1) };
+    shard.slots.note_alive(&hello, shard.now);
+    assert_eq!(
+        shard.slots.primary(ShardIndex(0)).unwrap().hello.disk,
+        full,
+        "what it says of its disk is so"
+    );
     shard.slots.note_alive(&fresh(2), shard.now);
     assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
     assert_eq!(shard.slots.standby(ShardIndex(0)).unwrap().term, term);
