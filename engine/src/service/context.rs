@@ -196,7 +196,7 @@ impl ServiceContext {
                 second.seen.elapsed().as_secs_f64(),
             )),
             Some(second) if second.hello.jobs < *jobs => Some(format!(
-                "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs",
+                "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs; the log of {address} says why, if that stays so",
                 second.hello.address, second.hello.jobs,
             )),
             Some(second) if !second.hello.mirrored => Some(format!(
@@ -233,7 +233,13 @@ impl ServiceContext {
         let known = self.shards.all();
         for index in self.shards.indices() {
             match known.iter().find(|k| k.hello.index == index) {
-                None => notes.push(format!("parameter shard {index} is not there")),
+                None => {
+                    let awaited = self.shards.awaited_for(index).map(|time| {
+                        let time_s = time.as_secs_f64();
+                        format!("; it has not come yet to this engine, which has led for {time_s:.0} s")
+                    });
+                    notes.push(format!("parameter shard {index} is not there{}", awaited.unwrap_or_default()));
+                }
                 Some(shard) if shard.is_silent() => notes.push(format!(
                     "parameter shard {index} at {} has been silent for {:.1} s; it counts as lost after {:.0} s",
                     shard.hello.address,

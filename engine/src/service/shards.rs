@@ -331,6 +331,11 @@ impl ShardDirectory {
         self.lock().second_was(index).map(str::to_owned)
     }
 
+    /// For how long a shard has been waited for that has not come to this engine so far.
+    pub(super) fn awaited_for(&self, index: ShardIndex) -> Option<Duration> {
+        self.lock().awaited_for(index, Instant::now())
+    }
+
     /// The process that follows a shard, if one does.
     pub(super) fn standby(&self, index: ShardIndex) -> Option<ShardEntry> {
         self.lock().standby(index).cloned()

@@ -92,7 +92,12 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
     let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
-    assert!(about["shard_problem"].contains("parameter shard s1 is not there"), "{}", about["shard_problem"]);
+    assert!(
+        about["shard_problem"]
+            .contains("parameter shard s1 is not there; it has not come yet to this engine"),
+        "{}",
+        about["shard_problem"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -313,6 +313,12 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
+    /// For how long this engine has waited for a shard that has not come to it so far, and that does not count
+    /// as missing yet.
+    pub(super) fn awaited_for(&self, index: ShardIndex, now: Instant) -> Option<Duration> {
+        self.unserved.contains(&index).then(|| now.duration_since(self.begun))
+    }
+
     /// Forgets a primary that is silent.
     pub(super) fn forget(&mut self, index: ShardIndex, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&index) {

@@ -54,10 +54,12 @@ fn a_shard_that_nobody_serves_from_the_begin_on_is_named_once_after_the_silence(
     assert_eq!(two.role(&fresh(1)), "undecided");
     two.wait(silence);
     assert_eq!(two.slots.take_never_served(two.now, silence), [].into());
+    assert_eq!(two.slots.awaited_for(ShardIndex(1), two.now), Some(silence));
     two.wait(Duration::from_millis(1));
     assert_eq!(two.role(&fresh(1)), "primary");
     assert_eq!(two.slots.take_never_served(two.now, silence), [ShardIndex(1)].into());
     assert_eq!(two.slots.take_never_served(two.now, silence), [].into(), "again");
+    assert_eq!([0, 1].map(|index| two.slots.awaited_for(ShardIndex(index), two.now)), [None, None]);
 }
 
 #[test]
