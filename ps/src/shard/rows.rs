@@ -137,7 +137,8 @@ impl JobShard {
         })?;
         // Of a push that is cut off later this is in the round, too.
         if begins && filter.next_chunk() > 0 {
-            self.lock_running()?.weigh_rows(header);
+            // It is in whether or not the job has been frozen since.
+            lock(&self.state).weigh_rows(header);
         }
         Ok(())
     }
@@ -234,6 +235,8 @@ pub fn copy_pieces(values: &[f32], pieces: &[Piece], mut into: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use syncline_rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
         ids::{EngineEpoch, Generation, RunId, ShardIndex, Superstep},
@@ -241,6 +244,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::waiting::until;
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
 
@@ -262,6 +266,46 @@ mod tests {
         JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&[0.0f32; 8])).unwrap()
     }
 
+    const HEADER: PushHeader = PushHeader {
+        learning_rate: 1.0,
+        weight: 1.0,
+        scale: 1.0,
+        skip: false,
+        mode: PushMode::Accumulate,
+        covers: 1,
+    };
+
+    /// Ends the first round, of one push of the first worker.
+    fn close_round(job: &JobShard) {
+        let order = BarrierOrder {
+            superstep: Superstep(0),
+            revision: 0,
+            roster: [(Incarnation(1), 1)].into(),
+            rule: RoundRule::Optimizer,
+            learning_rate: 1.0,
+            pin: false,
+        };
+        job.add_barrier(EPOCH, order).unwrap();
+    }
+
+    /// An engine that does not know it is followed by one that does, and the worker goes on amid its push.
+    #[test]
+    fn a_push_during_which_the_job_is_frozen_is_in_the_round_with_its_weight() {
+        let (job, worker, piece) = (job(), Incarnation(1), Piece { chunk: 0, start: 2, len: 2 });
+        thread::scope(|scope| {
+            job.read_chunks(0, 1, |_| {
+                scope.spawn(|| _ = job.apply_rows(worker, 1, &HEADER, &[piece], &[2.0; 2]));
+                until("the push waits for the chunk", || !lock(&job.filters).is_empty());
+                assert_eq!(job.freeze(EPOCH), Ok(true));
+            });
+        });
+        job.thaw();
+        assert_eq!(job.push_cursor(worker).unwrap().next_chunk, 1, "it goes on behind that");
+        job.complete(worker, 1, &HEADER).unwrap();
+        close_round(&job);
+        assert_eq!(job.copy_values().unwrap(), [0.0, 0.0, -2.0, -2.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
     #[test]
     fn a_round_counts_the_weight_of_every_push_once_whole_or_cut_off_table() {
         // Rows that the first worker pushes, and the second one, which is sealed before its push is in.
@@ -269,33 +313,17 @@ mod tests {
             [("the same row", &[1], &[1]), ("another one", &[0], &[1]), ("one has none here", &[], &[1])];
         for (name, whole, torn) in cases {
             let job = job();
-            let header = PushHeader {
-                learning_rate: 1.0,
-                weight: 1.0,
-                scale: 1.0,
-                skip: false,
-                mode: PushMode::Accumulate,
-                covers: 1,
-            };
             let push = |worker: u64, rows: &[u32]| {
                 for row in rows {
                     let piece = Piece { chunk: 0, start: row * 2, len: 2 };
-                    job.apply_rows(Incarnation(worker), 1, &header, &[piece], &[2.0; 2]).unwrap();
+                    job.apply_rows(Incarnation(worker), 1, &HEADER, &[piece], &[2.0; 2]).unwrap();
                 }
             };
             push(1, whole);
             push(2, torn);
-            job.complete(Incarnation(1), 1, &header).unwrap();
+            job.complete(Incarnation(1), 1, &HEADER).unwrap();
             assert!(job.seal(EPOCH, Incarnation(2)).unwrap().partial, "{name}");
-            let order = BarrierOrder {
-                superstep: Superstep(0),
-                revision: 0,
-                roster: [(Incarnation(1), 1)].into(),
-                rule: RoundRule::Optimizer,
-                learning_rate: 1.0,
-                pin: false,
-            };
-            job.add_barrier(EPOCH, order).unwrap();
+            close_round(&job);
             let mut want = [0.0; 8];
             // Half of each gradient of 2.
             for row in whole.iter().chain(torn) {
