@@ -2,8 +2,8 @@
 //!
 //! The thread sends a copy of the job and then every change, in the order in which it was made. It asks for
 //! an answer after each run of changes, and those who wait for the standby are woken by it. A failure gives
-//! the standby up, whole, where the job was in step; a copy that fails, or that training would have to wait
-//! for, is given up alone, and begun again later.
+//! the standby up, whole, where the job was in step, or waits for it; a copy that fails, or that training
+//! would have to wait for, is given up alone, and begun again later.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -89,8 +89,8 @@ pub(super) fn is_still_copied(shared: &Shared, frozen: &JobShard) -> bool {
 }
 
 /// Tells the standby about the job as long as somebody wants that. A copy that failed, or that training would
-/// have had to wait for, is begun again later: it concerns no other job. An error: the standby was in step,
-/// and is lost.
+/// have had to wait for, is begun again later: it concerns no other job. An error: the standby was in step, or
+/// the job waits for it, and it is lost.
 fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkError> {
     let (mut pause, mut not_before) = (FIRST_PAUSE, Instant::now());
     while wait_to_begin(shared, job, peer.term, not_before) {
@@ -100,7 +100,8 @@ fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkErro
             // reached it may not know that the run is over, and would keep it as one that is in
             // step.
             let may_not_know = !job.is_over() || matches!(error, LinkError::Broken(_));
-            if job.has_standby_in_step(peer.term) && may_not_know {
+            let counts_on_it = job.has_standby_in_step(peer.term) || job.awaits_standby(peer.term);
+            if counts_on_it && may_not_know {
                 return Err(error);
             }
             job.lose_standby(peer.term);
@@ -386,6 +387,27 @@ mod tests {
         });
         assert!(other.has_standby_in_step(TERM));
         shared.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// It was set aside, and the standby may keep what it was: only the engine can say that it goes on alone.
+    #[test]
+    fn a_standby_that_a_job_waits_for_and_that_is_not_reached_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let primary = ReplicaRole::Primary { term: 1 };
+        // Nobody listens there.
+        let peer = ShardPeer { term: TERM, address: "127.0.0.1:1".into() };
+        rig::follow_orders(&shared, primary, Some(peer));
+        let job = Arc::new(shard(&[0.0; 3]));
+        shared.jobs.restore(job.clone());
+        let standby = shared.role.await_standby(&job).unwrap();
+        start(&shared, &job, &standby);
+        let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+        let lost = || shared.role.complete_hello(&shared, &hello).lost;
+        until("the engine is told", || lost() == Some(TERM));
+        assert!(!job.confirm(|| false), "it may let the standby serve");
+        rig::follow_orders(&shared, primary, None);
+        assert!(job.confirm(|| false));
     }
 
     /// A primary, and a standby that it can tell of its jobs.

@@ -54,6 +54,12 @@ impl JobShard {
         self.standby_log.await_standby(term);
     }
 
+    /// Whether nobody is told of any change until the standby of this term follows, or the engine knows that it
+    /// is lost.
+    pub fn awaits_standby(&self, term: Term) -> bool {
+        self.standby_log.is_awaited(term)
+    }
+
     /// The engine knows that the standby of this term is lost.
     pub fn go_on_without_standby(&self, term: Term) {
         self.standby_log.go_on_alone(term);

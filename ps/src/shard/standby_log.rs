@@ -263,6 +263,10 @@ impl StandbyLog {
         self.lock().standby == Standby::InStep(term)
     }
 
+    pub(super) fn is_awaited(&self, term: Term) -> bool {
+        self.lock().standby == Standby::Lost(term)
+    }
+
     /// What is to be sent to the standby of this term; waits for it.
     pub(super) fn next_batch(&self, term: Term, wait: Duration) -> Batch {
         let follows =
