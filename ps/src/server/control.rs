@@ -128,8 +128,13 @@ impl Control {
 /// that follows it, but maybe one that keeps it as it was, and may have been read just now, so that nobody
 /// asks the other shards for its norms yet.
 fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
-    let job = shared.jobs.find(run)?;
-    job.thaw();
+    let job = loop {
+        let job = shared.jobs.find(run)?;
+        // One that was set aside just now is on disk.
+        if job.thaw() || !job.may_go_on() {
+            break job;
+        }
+    };
     norms::follow_peers(shared, &job)?;
     if shared.unclaimed.claim(&shared.saves, run)?
         && let Some(standby) = shared.role.await_standby(&job)
@@ -488,5 +493,7 @@ impl Shard for Control {
     }
 }
 
+#[cfg(test)]
+mod other_jobs_tests;
 #[cfg(test)]
 mod tests;

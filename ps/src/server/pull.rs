@@ -261,9 +261,14 @@ pub(super) mod tests {
 
     /// The same of a job that shortens the mean of a round to this norm.
     pub(in crate::server) fn shard_that_clips(values: &[f32], clip_norm: Option<f32>) -> JobShard {
+        shard_of("digits", values, clip_norm)
+    }
+
+    /// The same of the job of this name.
+    pub(in crate::server) fn shard_of(job: &str, values: &[f32], clip_norm: Option<f32>) -> JobShard {
         let elements = values.len() as u64;
         let order = OpenJob {
-            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+            run: RunId { job: job.parse().unwrap(), generation: Generation(1) },
             shard: ShardIndex(0),
             shards: vec![String::new()],
             layout: Layout(vec![Parameter::trained("w", vec![elements])]),

@@ -21,7 +21,8 @@ use super::{
     chunk_rules::ChunkRules,
     event_count::EventCount,
     framed::read_numbers,
-    job_state::{JobEnd, JobState},
+    job_end::{EndCell, JobEnd},
+    job_state::JobState,
     lent::LentSlots,
     lock,
     push_filter::PushFilter,
@@ -49,6 +50,7 @@ pub struct JobShard {
     pub(super) chunks: Vec<Mutex<Chunk>>,
     pub(super) filters: Mutex<BTreeMap<Incarnation, Arc<Mutex<PushFilter>>>>,
     pub(super) state: Mutex<JobState>,
+    end: EndCell,
     /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close
     /// misses it.
     pub(super) accumulated: AtomicBool,
@@ -143,6 +145,7 @@ impl JobShard {
             chunks,
             filters: Mutex::default(),
             state: Mutex::new(state),
+            end: EndCell::default(),
             accumulated: AtomicBool::new(false),
             events: EventCount::default(),
             changed_async: watch::Sender::new(()),
@@ -238,12 +241,7 @@ impl JobShard {
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
-        self.end_with_standby(JobEnd::Closed, StandbyOp::Close);
-    }
-
-    /// The same of one that is on disk, for an engine that knows it. A standby brings its copy there, too.
-    pub(super) fn set_aside(&self) {
-        self.end_with_standby(JobEnd::Closed, StandbyOp::SetAside);
+        self.end_with_standby(JobEnd::Closed);
     }
 
     /// Nobody changes or reads it from here on; `true` if somebody could until now. Who waits is to be
@@ -254,14 +252,35 @@ impl JobShard {
     pub(crate) fn freeze(&self, epoch: EngineEpoch) -> Result<bool, ShardFault> {
         let mut state = lock(&self.state);
         state.fence(epoch)?;
-        let is_new = state.ended.is_none();
-        state.ended.get_or_insert(JobEnd::Frozen);
-        Ok(is_new)
+        Ok(self.end.freeze())
     }
 
-    /// Whether it is frozen.
+    /// Whether it is frozen. Waits for nobody.
     pub(crate) fn is_frozen(&self) -> bool {
-        lock(&self.state).ended == Some(JobEnd::Frozen)
+        self.end.get().is_some_and(JobEnd::is_frozen)
+    }
+
+    /// It was written to disk since it is frozen. False: it is not frozen any more.
+    pub(crate) fn mark_written(&self) -> bool {
+        self.end.mark_written()
+    }
+
+    /// An engine asks for it after all. Whether it goes on: what was [set aside](JobShard::end_aside) before
+    /// is on disk only, and what is over stays so.
+    pub(crate) fn thaw(&self) -> bool {
+        self.end.thaw()
+    }
+
+    /// Ends this value, which is on disk for an engine that asks for it; false if one has asked already.
+    /// Waits for nobody. A standby is [told](JobShard::tell_set_aside) behind that.
+    pub(super) fn end_aside(&self) -> bool {
+        self.end.set_aside()
+    }
+
+    /// A standby brings its copy of what was set aside to its disk, too. Wakes everybody who waits.
+    pub(super) fn tell_set_aside(&self) {
+        self.standby_log.close(StandbyOp::SetAside);
+        self.notify();
     }
 
     /// Says whether this process asks the other shards for their norms; what it said before.
@@ -269,39 +288,42 @@ impl JobShard {
         self.follows_peers.swap(follows, Ordering::SeqCst)
     }
 
-    /// An engine asks for it after all.
-    pub(crate) fn thaw(&self) {
-        lock(&self.state).ended.take_if(|end| *end == JobEnd::Frozen);
-    }
-
-    /// Ends this value here. A standby keeps its copy.
+    /// Ends this value here. A standby keeps its copy. Waits for nobody who changes it or writes it down: the
+    /// callers hold up other jobs.
     pub(crate) fn give_up(&self) {
-        lock(&self.state).ended = Some(JobEnd::Closed);
+        self.end.set(JobEnd::Closed);
         self.standby_log.end();
         self.notify();
     }
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
-        self.end_with_standby(JobEnd::Replaced(by), StandbyOp::Close);
+        self.end_with_standby(JobEnd::Replaced(by));
     }
 
     /// Ends this value here and at the standby. It is over before the standby is told: one that has made room
     /// for the next run refuses this one, and is lost to nobody by that.
-    fn end_with_standby(&self, end: JobEnd, last: StandbyOp) {
-        lock(&self.state).ended = Some(end);
-        self.standby_log.close(last);
+    fn end_with_standby(&self, end: JobEnd) {
+        let state = lock(&self.state);
+        self.end.set(end);
+        drop(state);
+        self.standby_log.close(StandbyOp::Close);
         self.notify();
     }
 
-    /// Whether nobody changes it any more here: it was closed or replaced, or is frozen.
+    /// Whether nobody changes it any more here: it was closed or replaced, or is frozen or set aside.
     pub fn has_ended(&self) -> bool {
-        lock(&self.state).ended.is_some()
+        self.end.get().is_some()
     }
 
-    /// Whether the job was closed or replaced. One that is frozen may go on.
+    /// Whether the job was closed or replaced, or set aside. One that is frozen may go on.
     pub(crate) fn is_over(&self) -> bool {
-        lock(&self.state).ended.is_some_and(|end| end != JobEnd::Frozen)
+        self.end.get().is_some_and(|end| !end.is_frozen())
+    }
+
+    /// Whether an engine that asks for the job goes on with it, here or from disk.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !matches!(self.end.get(), Some(JobEnd::Closed | JobEnd::Replaced(_)))
     }
 
     pub(crate) fn notify(&self) {
@@ -318,17 +340,16 @@ impl JobShard {
 
     /// Locks the state; a fault if the job has ended.
     pub(super) fn lock_running(&self) -> Result<MutexGuard<'_, JobState>, ShardFault> {
+        // Who has locked it may write the job down.
+        self.check_running()?;
         let state = lock(&self.state);
-        match state.ended {
-            Some(end) => Err(end.fault(&self.run)),
-            None => Ok(state),
-        }
+        self.check_running()?;
+        Ok(state)
     }
 
-    /// A fault if the job has ended, as far as that can be said without a wait for who closes a barrier.
+    /// A fault if the job has ended. Waits for nobody.
     pub(super) fn check_running(&self) -> Result<(), ShardFault> {
-        let ended = self.state.try_lock().ok().and_then(|state| state.ended);
-        ended.map_or(Ok(()), |end| Err(end.fault(&self.run)))
+        self.end.get().map_or(Ok(()), |end| Err(end.fault(&self.run)))
     }
 
     fn known_filter(&self, worker: Incarnation) -> Option<Arc<Mutex<PushFilter>>> {
@@ -409,7 +430,7 @@ impl JobShard {
     }
 
     /// Whether somebody holds the state.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.state.try_lock().is_err()
     }
 }

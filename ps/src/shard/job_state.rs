@@ -8,7 +8,7 @@ use std::{
 
 use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault, ShardProgress};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, RunId, Superstep},
+    ids::{EngineEpoch, Incarnation, Superstep},
     sync::PushMode,
 };
 
@@ -48,8 +48,6 @@ pub(super) struct JobState {
     pub pinned: Option<PinnedValues>,
     /// Copies at moments of rest.
     pub checkpoints: Checkpoints,
-    /// Set when the job is over here.
-    pub ended: Option<JobEnd>,
     /// Lowest clock that a blocked pull waits for.
     lowest_awaited_clock: Option<u64>,
     pub records: VecDeque<ClosedRecord>,
@@ -58,30 +56,11 @@ pub(super) struct JobState {
 /// The values of a version, which is the number beside them.
 pub(super) type PinnedValues = (u64, Arc<Vec<f32>>);
 
-/// Why a job accepts nothing any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JobEnd {
-    Closed,
-    /// Until it is written down and closed, or an engine asks for it.
-    Frozen,
-    Replaced(Generation),
-}
-
 /// A barrier that has closed.
 pub(super) struct ClosedRecord {
     pub superstep: u64,
     pub at: Instant,
     pub pushes: u64,
-}
-
-impl JobEnd {
-    pub(super) fn fault(self, run: &RunId) -> ShardFault {
-        let (job, given) = (run.job.clone(), run.generation);
-        match self {
-            Self::Closed | Self::Frozen => ShardFault::Closed { job },
-            Self::Replaced(current) => ShardFault::WrongGeneration { job, given, current },
-        }
-    }
 }
 
 impl JobState {

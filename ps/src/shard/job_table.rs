@@ -19,7 +19,8 @@ pub struct JobTable {
     fence: EpochFence,
     /// Addresses of all shards, as the engine said last.
     addresses: Mutex<ShardAddresses>,
-    /// Locked before the state of an entry, and for no longer than that.
+    /// Locked before the state of an entry, and for no longer than that. Under neither anybody waits for the
+    /// state of a job, which may be locked for as long as the job is large: all others would wait for it.
     jobs: Mutex<BTreeMap<JobId, Arc<Entry>>>,
     /// Names that were closed, oldest first.
     closed: Mutex<VecDeque<JobId>>,
@@ -352,19 +353,26 @@ impl JobTable {
         lock(&entry.held).aside.insert(aside.run.generation.nonce(), aside);
     }
 
-    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that was
-    /// closed or replaced meanwhile stays so.
+    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that
+    /// was closed or replaced meanwhile stays so, and one that an engine has asked for goes on.
     pub(crate) fn set_aside(&self, epoch: EngineEpoch, aside: AsideJob) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&aside.run.job) else { return Ok(()) };
-        let mut held = lock(&entry.held);
-        let Some(open) = held.open().filter(|open| *open.run() == aside.run).cloned() else { return Ok(()) };
-        // A later engine that has asked for it meanwhile goes on with it.
+        let Some(open) = entry.open_shard().filter(|open| *open.run() == aside.run) else { return Ok(()) };
+        // Without the entry, which others look at: it waits for who has the state locked.
         open.freeze(epoch)?;
+        let mut held = lock(&entry.held);
+        if !held.open().is_some_and(|still| Arc::ptr_eq(still, &open)) {
+            return Ok(());
+        }
+        // Under the lock: an engine that finds it over here finds it on disk.
+        if !open.mark_written() || !open.end_aside() {
+            return Ok(());
+        }
         held.state = EntryState::Empty;
         held.aside.insert(aside.run.generation.nonce(), aside);
         drop(held);
-        open.set_aside();
+        open.tell_set_aside();
         Ok(())
     }
 

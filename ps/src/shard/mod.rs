@@ -30,6 +30,7 @@ mod event_count;
 mod fence;
 mod framed;
 mod job;
+mod job_end;
 mod job_state;
 mod job_table;
 mod lent;
