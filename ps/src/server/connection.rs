@@ -59,11 +59,12 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
     }
 
-    /// Answers about a job, unless it is frozen, or was until just now, and only that speaks against it: who
-    /// is told that a job is over would wait for another task in vain, and is hung up on instead.
+    /// Answers about a job, unless it is frozen or set aside, or was until just now, and only that speaks
+    /// against it: who is told that a job is over would wait for another task in vain, and is hung up on
+    /// instead.
     pub fn answer_about(&mut self, job: &JobShard, reply: Result<Reply, ShardFault>) -> io::Result<()> {
         match reply {
-            Err(ShardFault::Closed { .. }) if !job.is_over() => Err(io::ErrorKind::ConnectionRefused.into()),
+            Err(ShardFault::Closed { .. }) if job.may_go_on() => Err(io::ErrorKind::ConnectionRefused.into()),
             reply => self.answer(reply),
         }
     }

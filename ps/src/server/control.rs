@@ -147,17 +147,7 @@ fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
 /// An engine does not know a job that is open: it is frozen and written down. `None` if an engine has asked
 /// for it meanwhile.
 fn write_aside(shared: &Shared, epoch: EngineEpoch, open: &JobShard) -> Result<Option<AsideJob>, ShardFault> {
-    // What nobody has asked for since it was read has no pushes.
-    let mut written = shared.unclaimed.set_aside(&shared.saves, open)?;
-    if written.is_none() {
-        if open.freeze(epoch)? {
-            // Who waits for something must not be told that the job is over, but ask again until an engine
-            // has asked for it.
-            shared.cut_connections();
-            open.notify();
-        }
-        written = shared.unclaimed.set_aside_frozen(&shared.saves, open)?;
-    }
+    let written = shared.unclaimed.set_aside(&shared.saves, epoch, open)?;
     Ok(written.map(|path| saves::aside_job(open.run().clone(), epoch, &path, SystemTime::now())))
 }
 
@@ -390,7 +380,9 @@ impl Shard for Control {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
             let open = s.jobs.find_open(&run);
-            open.iter().try_for_each(|shard| s.unclaimed.set_aside(&s.saves, shard).map(drop))?;
+            if let Some(shard) = open.as_ref().filter(|_| s.unclaimed.has(&run)) {
+                write_aside(s, epoch, shard)?;
+            }
             s.jobs.close(epoch, &run)?;
             // An engine that begins says so of every job that is over.
             if open.is_some() {
@@ -410,21 +402,14 @@ impl Shard for Control {
         let Some((open, aside)) = write.await? else { return Ok(()) };
         // It would have one copy, on this machine.
         let until = time::Instant::now() + COPY_PATIENCE;
-        let mut has_waited = false;
         while time::Instant::now() < until {
             let frozen = open.clone();
             if !self.clone().blocking(move |s| Ok(replication::is_still_copied(s, &frozen))).await? {
                 break;
             }
-            has_waited = true;
             time::sleep(unconfirmed::PAUSE).await;
         }
-        self.order(move |s| match has_waited && !open.is_frozen() {
-            // An engine has asked for it meanwhile.
-            true => Ok(()),
-            false => let_go(s, epoch, aside),
-        })
-        .await
+        self.order(move |s| let_go(s, epoch, aside)).await
     }
 
     async fn discard(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {

@@ -17,8 +17,7 @@ pub(super) fn keep(shared: &Shared, job: &JobShard) -> Result<(), ShardFault> {
     // A barrier whose last push came from the primary may have to be closed here: nobody does it later.
     job.stop_following();
     let epoch = job.epoch();
-    job.freeze(epoch)?;
-    let Some(path) = shared.unclaimed.set_aside_frozen(&shared.saves, job)? else { return Ok(()) };
+    let Some(path) = shared.unclaimed.set_aside(&shared.saves, epoch, job)? else { return Ok(()) };
     let aside = saves::aside_job(job.run().clone(), epoch, &path, SystemTime::now());
     shared.jobs.add_aside(aside);
     if job.is_over() {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use syncline_rpc::ShardFault;
-use syncline_scheduler::ids::RunId;
+use syncline_scheduler::ids::{EngineEpoch, RunId};
 use tracing::warn;
 
 use super::{blobs::disk_fault, saves::Saves};
@@ -57,45 +57,44 @@ impl UnclaimedJobs {
         Ok(!paths.is_empty())
     }
 
-    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it
-    /// was read; where it lies then. `None`: somebody has.
-    pub(super) fn set_aside(&self, saves: &Saves, shard: &JobShard) -> Result<Option<PathBuf>, ShardFault> {
-        let _alone = lock(&self.writing);
-        let unclaimed = lock(&self.jobs).get(shard.run()).cloned();
-        let path = match unclaimed {
-            None => return Ok(None),
-            Some(Some(path)) => path,
-            Some(None) => saves.set_aside(shard)?,
-        };
-        let mut unclaimed = lock(&self.jobs);
-        let Some(aside) = unclaimed.get_mut(shard.run()) else {
-            // An engine has asked for it meanwhile.
-            remove(saves, &path)?;
-            return Ok(None);
-        };
-        say_set_aside(shard, &path);
-        *aside = Some(path.clone());
-        Ok(Some(path))
+    /// Whether this run was read from disk, or set aside, and no engine has asked for it since.
+    pub(super) fn has(&self, run: &RunId) -> bool {
+        lock(&self.jobs).contains_key(run)
     }
 
-    /// The same of a job that was served until now: an engine has used it, and the one that leads now does
-    /// not know it. It must be frozen, so that nobody changes it while it is written.
-    pub(super) fn set_aside_frozen(
+    /// An engine does not know the job, or it is over. It is frozen, also where nobody has asked for it since it
+    /// was read, since workers go on by themselves; and written down, unless it was since it is frozen. Where
+    /// it lies then; `None`: an engine has asked for it meanwhile.
+    pub(super) fn set_aside(
         &self,
         saves: &Saves,
-        frozen: &JobShard,
+        epoch: EngineEpoch,
+        shard: &JobShard,
     ) -> Result<Option<PathBuf>, ShardFault> {
+        // Behind that: what goes on and is frozen again while it is written would pass for what was written.
         let _alone = lock(&self.writing);
-        let path = saves.set_aside(frozen)?;
+        if shard.freeze(epoch)? {
+            // Who waits for something must not be told that the job is over, but is hung up on and asks again
+            // until an engine has asked for it; and may still read what it was lent.
+            shard.retire_lent();
+            shard.notify();
+        }
+        // What lies there of a time before that may lack pushes.
+        if shard.is_written()
+            && let Some(Some(path)) = lock(&self.jobs).get(shard.run())
+        {
+            return Ok(Some(path.clone()));
+        }
+        let path = saves.set_aside(shard)?;
         let mut unclaimed = lock(&self.jobs);
-        // An engine has asked for it meanwhile, and it goes on: what was written is old from then on.
-        if !frozen.is_frozen() {
+        // It goes on: what was written is old from then on.
+        if !shard.mark_written() {
             remove(saves, &path)?;
             return Ok(None);
         }
-        say_set_aside(frozen, &path);
+        say_set_aside(shard, &path);
         // An engine that asks for it, or deletes it, has to remove the file.
-        unclaimed.insert(frozen.run().clone(), Some(path.clone()));
+        unclaimed.insert(shard.run().clone(), Some(path.clone()));
         Ok(Some(path))
     }
 }
@@ -119,9 +118,16 @@ fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
-    use syncline_scheduler::ids::Generation;
+    use syncline_scheduler::{
+        ids::{Generation, Incarnation},
+        sync::PushMode,
+    };
 
     use super::{super::pull::tests::shard, *};
+    use crate::{
+        shard::{PushHeader, PushedChunk},
+        waiting::until,
+    };
 
     #[test]
     fn whoever_asks_for_a_later_run_of_a_job_claims_what_was_set_aside_of_it() {
@@ -136,6 +142,38 @@ mod tests {
         assert!(path.exists() && unclaimed.is_set_aside(before.run()), "another job of the name");
         assert_eq!(unclaimed.claim(&saves, &later), Ok(true));
         assert!(!path.exists() && !unclaimed.is_set_aside(before.run()));
+    }
+
+    #[test]
+    fn what_an_engine_asks_for_while_it_is_written_down_is_not_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (saves, unclaimed) = (Saves::open(dir.path().to_owned()).unwrap(), UnclaimedJobs::default());
+        let job = shard(&[0.0; 3]);
+        job.lent_memory().unwrap().unwrap();
+        assert_eq!(job.lend(), Some(0));
+        let set_aside = || unclaimed.set_aside(&saves, EngineEpoch(1), &job);
+        thread::scope(|scope| {
+            let written = job.read_chunks(0, 1, |_| {
+                let written = scope.spawn(set_aside);
+                until("it is being written", || job.is_frozen());
+                assert!(job.thaw());
+                written
+            });
+            assert_eq!(written.join().unwrap(), Ok(None));
+        });
+        assert!(!unclaimed.has(job.run()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // As the thread of a connection does at its end.
+        job.give_back(0);
+        let (mode, worker) = (PushMode::Apply, Incarnation(1));
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+        let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
+        job.apply(chunk, &[1.0; 3]).unwrap();
+        assert_eq!(job.lend(), None, "who was hung up on may still read what it was lent");
+        let path = set_aside().unwrap().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(set_aside(), Ok(Some(path.clone())));
+        assert!(!path.exists(), "it is written once");
     }
 
     #[test]

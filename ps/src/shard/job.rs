@@ -265,6 +265,11 @@ impl JobShard {
         self.end.mark_written()
     }
 
+    /// Whether it is on disk as it is, and frozen. Waits for nobody.
+    pub(crate) fn is_written(&self) -> bool {
+        self.end.get() == Some(JobEnd::Written)
+    }
+
     /// An engine asks for it after all. Whether it goes on: what was [set aside](JobShard::end_aside) before
     /// is on disk only, and what is over stays so.
     pub(crate) fn thaw(&self) -> bool {

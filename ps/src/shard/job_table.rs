@@ -353,20 +353,15 @@ impl JobTable {
         lock(&entry.held).aside.insert(aside.run.generation.nonce(), aside);
     }
 
-    /// Ends a run that is on disk as `aside` now: it is there for an engine that knows it. One that
+    /// Ends a run that is frozen and on disk as `aside` now: it is there for an engine that knows it. One that
     /// was closed or replaced meanwhile stays so, and one that an engine has asked for goes on.
     pub(crate) fn set_aside(&self, epoch: EngineEpoch, aside: AsideJob) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&aside.run.job) else { return Ok(()) };
-        let Some(open) = entry.open_shard().filter(|open| *open.run() == aside.run) else { return Ok(()) };
-        // Without the entry, which others look at: it waits for who has the state locked.
-        open.freeze(epoch)?;
         let mut held = lock(&entry.held);
-        if !held.open().is_some_and(|still| Arc::ptr_eq(still, &open)) {
-            return Ok(());
-        }
+        let Some(open) = held.open().filter(|open| *open.run() == aside.run).cloned() else { return Ok(()) };
         // Under the lock: an engine that finds it over here finds it on disk.
-        if !open.mark_written() || !open.end_aside() {
+        if !open.end_aside() {
             return Ok(());
         }
         held.state = EntryState::Empty;

@@ -1,7 +1,7 @@
 //! What happens to one job of a shard, and what its other jobs notice of it.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::net::UnixStream,
     path::Path,
     sync::mpsc,
@@ -9,17 +9,26 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::{ReplicaRole, ShardHello};
-use syncline_scheduler::ids::ShardIndex;
+use syncline_rpc::{BarrierOrder, ReplicaRole, ShardHello};
+use syncline_scheduler::{
+    ids::{ShardIndex, Superstep},
+    sync::{PushMode, RoundRule},
+};
+use tokio::runtime::Runtime;
 
 use super::{
     super::{
-        connections::ConnectionGuard, pull::tests::shard_of, rig::follow_orders, standby_files, tensor,
+        connection::Connection,
+        connections::ConnectionGuard,
+        pull::tests::{Meanwhile, shard_of},
+        rig::follow_orders,
+        standby_files, tensor,
     },
     *,
 };
 use crate::{
-    shard::PushCursor,
+    codec::Codec,
+    shard::{PushCursor, PushHeader, PushedChunk, ReadCondition},
     transport::{Channel, Socket},
     waiting::until,
     wire::{Reply, Request, SessionKey},
@@ -84,6 +93,51 @@ fn a_job_whose_state_is_held_for_long_holds_up_no_other_job_and_no_announcement(
         pinning
     });
     pinning.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_job_that_is_set_aside_costs_no_other_job_its_connections_or_what_is_lent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, [aside, other]) = serving_two(dir.path());
+    other.lent_memory().unwrap().unwrap();
+    assert_eq!(other.lend(), Some(0));
+    let mut pulling = [&aside, &other].map(|job| {
+        let mut worker = connect(&shared);
+        let (session, condition) = (session(job), ReadCondition::version(1));
+        ask(&mut worker, Request::Pull { session, condition, codec: Codec::Plain });
+        assert_eq!(hear(&mut worker).unwrap(), Reply::Waiting);
+        worker
+    });
+    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+    let set_aside = control.set_aside(tarpc::context::current(), EPOCH, aside.run().clone());
+    Runtime::new().unwrap().block_on(set_aside).unwrap();
+    let [of_aside, of_other] = &mut pulling;
+    let mut left = Vec::new();
+    of_aside.read_to_end(&mut left).unwrap();
+    let mut left = &left[..];
+    while !left.is_empty() {
+        assert_eq!(Reply::read(&mut left, &mut Vec::new()).unwrap().0, Reply::Waiting, "it asks again");
+    }
+    let mut woken_late = Meanwhile { sent: &[], happens: None::<fn()>, got: Vec::new() };
+    let closed = Err(ShardFault::Closed { job: aside.job().clone() });
+    let hung_up = Connection::new(&mut woken_late).answer_about(&aside, closed);
+    assert_eq!(hung_up.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    assert!(woken_late.got.is_empty());
+    other.give_back(0);
+    let (superstep, rule) = (Superstep(0), RoundRule::Optimizer);
+    let order =
+        BarrierOrder { superstep, revision: 0, roster: [].into(), rule, learning_rate: 1.0, pin: false };
+    other.add_barrier(EPOCH, order).unwrap();
+    let mut reply = hear(of_other).expect("its connection stays");
+    while reply == Reply::Waiting {
+        reply = hear(of_other).unwrap();
+    }
+    assert!(matches!(reply, Reply::Pulled { version: 1, .. }), "{reply:?}");
+    let (learning_rate, mode) = (1.0, PushMode::Apply);
+    let header = PushHeader { learning_rate, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+    let chunk = PushedChunk { worker: WORKER, seq: 1, index: 0, header: &header, share: None };
+    other.apply(chunk, &[1.0; 3]).unwrap();
+    assert_eq!(other.lend(), Some(0), "its newest values, too, are where workers read them");
 }
 
 /// Its primary goes on with the job meanwhile.

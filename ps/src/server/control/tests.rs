@@ -3,7 +3,7 @@
 use std::{
     future::Future as _,
     pin::pin,
-    sync::{Mutex, atomic::Ordering},
+    sync::{Mutex, atomic::Ordering, mpsc},
     task::Waker,
     thread,
 };
@@ -12,6 +12,7 @@ use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::{
     ids::{Generation, ShardIndex},
     spec::{ElementRange, Layout, Optimizer, Parameter},
+    sync::PushMode,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,7 +25,7 @@ use super::{
     *,
 };
 use crate::{
-    shard::{AsideJob, Batch, lock},
+    shard::{AsideJob, Batch, PushHeader, lock},
     waiting::until,
 };
 
@@ -240,6 +241,43 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
     assert_eq!((is_open(), is_told(), path.is_file()), (false, true, true));
 }
 
+/// Workers go on by themselves when a shard has started again, before an engine asks for their job.
+#[test]
+fn what_is_pushed_until_a_saved_job_is_set_aside_or_closed_is_on_disk() {
+    let (worker, mode) = (Incarnation(1), PushMode::Apply);
+    let skipped = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };
+    for (was_aside, closes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, job) = serving(dir.path());
+        let file = was_aside.then(|| shared.saves.set_aside(&job).unwrap());
+        shared.unclaimed.add(job.run(), file);
+        let runtime = Runtime::new().unwrap();
+        let (control, context) =
+            (Control { shared: shared.clone(), hang_up: Arc::default() }, tarpc::context::current());
+        let acknowledged = thread::scope(|scope| {
+            let (pushed, pushes) = mpsc::channel();
+            let job = &job;
+            let push = move |seq: &u64| {
+                let is_in = job.complete(worker, *seq, &skipped).is_ok();
+                let _ = pushed.send(());
+                is_in
+            };
+            let pushing = scope.spawn(move || (1..).take_while(push).last());
+            pushes.recv().unwrap();
+            match closes {
+                true => runtime.block_on(control.close(context, EngineEpoch(1), job.run().clone())),
+                false => runtime.block_on(control.set_aside(context, EngineEpoch(1), job.run().clone())),
+            }
+            .unwrap();
+            pushing.join().unwrap().unwrap()
+        });
+        let started = Shared::for_test(dir.path());
+        started.begin(|| Ok(())).unwrap();
+        let cursor = started.jobs.find(job.run()).unwrap().push_cursor(worker).unwrap();
+        assert_eq!(cursor.watermark, acknowledged, "{was_aside} {closes}");
+    }
+}
+
 #[test]
 fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
     let dir = tempfile::tempdir().unwrap();
@@ -320,8 +358,8 @@ fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for(
     Runtime::new().unwrap().block_on(attach).unwrap();
     assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
     assert!(!job.has_ended());
-    // It was being written when that engine asked.
-    assert_eq!(shared.unclaimed.set_aside_frozen(&shared.saves, &job), Ok(None));
+    let late = shared.unclaimed.set_aside(&shared.saves, EngineEpoch(1), &job);
+    assert_eq!(late.unwrap_err().code(), "E401");
     assert!(!dir.path().join("jobs/digits-00000000.forgotten").exists());
     assert!(!shared.unclaimed.is_set_aside(job.run()));
 }
