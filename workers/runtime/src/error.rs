@@ -222,6 +222,10 @@ impl BackendError {
     /// What the user can do about it, if there is something.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Load { reason, .. } if reason.contains("failed to map segment") => Some(
+                "the system loads no program from that file: the file system is mounted `noexec`, or this process may use too little memory \
+                 (`ulimit -v`)",
+            ),
             Self::NotFound { .. } | Self::Load { .. } => Some(
                 "set ORT_DYLIB_PATH to libonnxruntime.so of ONNX Runtime 1.24 or newer; the Python package \
                  onnxruntime holds it as onnxruntime/capi/libonnxruntime.so.*",

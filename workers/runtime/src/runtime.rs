@@ -1,8 +1,10 @@
 //! The loaded library.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ort::LoadDynamicError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use syncline_kit::Device;
@@ -48,7 +50,7 @@ impl Runtime {
         }
         let refused = |reason: String| BackendError::Load { path: path.clone(), reason };
         let environment = ort::init_from(&path)
-            .map_err(|source| refused(source.to_string()))?
+            .map_err(|source| refused(why_not_loaded(&source)))?
             .with_telemetry(false)
             .build()
             .map_err(|source| refused(source.to_string()))?;
@@ -80,7 +82,33 @@ impl Runtime {
     }
 }
 
+/// What the dynamic loader says, which is behind an error that says only that it failed.
+fn why_not_loaded(error: &LoadDynamicError) -> String {
+    match error {
+        LoadDynamicError::Dlopen { error, .. } => {
+            error.source().map_or_else(|| error.to_string(), ToString::to_string)
+        }
+        error => error.to_string(),
+    }
+}
+
 /// Whether a path is a name alone.
 fn is_bare(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == path.as_os_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_loaded_is_refused_with_what_the_loader_says() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let error = ort::util::preload_dylib(&path).unwrap_err();
+        let said = why_not_loaded(&LoadDynamicError::Dlopen { error, path: path.clone() });
+        assert!(said.contains("file too short") && said.contains(&*path.to_string_lossy()), "{said}");
+        let said = why_not_loaded(&LoadDynamicError::MissingApi { path });
+        assert!(said.ends_with("does not export `OrtGetApiBase`"), "{said}");
+    }
 }
