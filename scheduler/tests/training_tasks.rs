@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::cluster::stored::apply;
 use syncline_scheduler::{
     core::{
-        Cancellation, Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, StoredJob,
-        Submission, TaskFault, TaskJob, WorkerInfo,
+        Cancellation, Core, Effect, GraphSubmission, HeldJob, Input, Job, LastWeights, Phase, Refused,
+        StoredJob, Submission, TaskFault, TaskJob, WorkerInfo,
     },
     fault_code::FaultCode,
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, RunId, ShardIndex},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, Backoff, Capacity, FunctionId, NewTask, Outcome, PreparedTraining, Rules, TaskClass, TaskIndex,
@@ -426,4 +426,59 @@ fn a_training_that_is_deleted_before_its_weights_are_written_has_failed_and_is_n
     let commits = core.take_commits(NOW_US);
     let told = commits[&id("graph")].events.iter().map(|event| format!("{event:?}")).collect::<String>();
     assert!(told.contains("job graph~0 was deleted before its parameters were kept"), "{told}");
+}
+
+/// A graph whose only task trains, as the next engine finds it: the records of the training cannot be used.
+fn core_with_training_set_aside() -> (Core, RunId) {
+    let before = core(vec![task(0, vec![])]);
+    let mut core = Core::new(1);
+    core.restore_tasks(before.task_job(&id("graph")).unwrap().clone());
+    core.set_aside(id("graph~0"));
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!((phase(&core, "graph~0"), core.take_erasable()), (None, vec![]), "it may be taken in again");
+    (core, before.job(&id("graph~0")).unwrap().run())
+}
+
+#[test]
+fn a_new_graph_takes_the_names_of_trainings_that_were_set_aside_under_the_one_before() {
+    let (mut core, aside) = core_with_training_set_aside();
+    core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
+    assert_eq!(core.take_erasable(), [], "the graph can still be looked at, and so can its training");
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], true, 8)).unwrap();
+    assert_eq!((phase(&core, "graph~0"), core.take_erasable()), (Some(Phase::Queued), vec![id("graph~0")]));
+    assert_eq!(core.take_erasable(), [], "once");
+    let held = vec![HeldJob { run: aside.clone(), closed: false }];
+    let held = Input::ShardHolds { shard: ShardIndex(0), asked_us: NOW_US, held };
+    let discard = Effect::CloseShards { run: aside, weights: LastWeights::Discard };
+    assert_eq!(core.handle(NOW_US, held).unwrap(), [discard]);
+}
+
+#[test]
+fn a_training_that_is_set_aside_goes_with_its_graph() {
+    let (mut deleted, _) = core_with_training_set_aside();
+    deleted.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
+    deleted.handle(NOW_US, Input::Delete(id("graph"))).unwrap();
+    assert_eq!(deleted.take_erasable(), [id("graph~0")]);
+    let mut both_damaged = Core::new(1);
+    for job in ["graph", "graph~0", "graphs~0", "other~0"] {
+        both_damaged.set_aside(id(job));
+    }
+    both_damaged.give_up_aside(&id("graph"));
+    assert_eq!(both_damaged.take_erasable(), [id("graph~0")]);
+}
+
+/// Redis has lost the commit with which the task began to train.
+#[test]
+fn a_task_begins_to_train_also_where_a_training_of_its_name_is_set_aside() {
+    let mut core = Core::new(1);
+    core.set_aside(id("graph~0"));
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], false, 7)).unwrap();
+    assert_eq!((phase(&core, "graph~0"), core.take_erasable()), (Some(Phase::Queued), vec![id("graph~0")]));
+    // It is lost once more, and not taken for the one that was set aside.
+    let graph = core.task_job(&id("graph")).unwrap().clone();
+    core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
+    core.handle(NOW_US, Input::Delete(id("graph~0"))).unwrap();
+    core.restore_tasks(graph);
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Queued));
 }

@@ -94,8 +94,7 @@ impl DecisionLoop {
         }
         self.lead.jobs.clear_damaged(id);
         self.core.give_up_aside(id);
-        // They close what they hold of it.
-        self.lead.shards.indices().for_each(|shard| self.lead.control.query_held_jobs(shard));
+        self.have_shards_discard();
         if submitted.is_some() {
             return Ok(None);
         }
@@ -104,6 +103,26 @@ impl DecisionLoop {
         self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
         self.lead.jobs.unlist(id);
         Ok(Some(Ok(())))
+    }
+
+    /// Removes what Redis has of trainings that went with their graph while they were set aside. Another one
+    /// may begin under the name, which must not be taken for the damaged one.
+    pub(super) async fn erase_with_graphs(&mut self) -> Result<(), LoopEnd> {
+        let erasable = self.core.take_erasable();
+        for id in &erasable {
+            self.erase_job(id).await?;
+            self.lead.jobs.clear_damaged(id);
+            self.forget_job(id).await?;
+        }
+        if !erasable.is_empty() {
+            self.have_shards_discard();
+        }
+        Ok(())
+    }
+
+    /// Shards say what they hold, and are told to discard what somebody has given up.
+    fn have_shards_discard(&self) {
+        self.lead.shards.indices().for_each(|shard| self.lead.control.query_held_jobs(shard));
     }
 
     /// Removes what Redis has of a damaged job. Whatever comes under its name counts on from there.

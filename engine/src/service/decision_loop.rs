@@ -123,6 +123,7 @@ impl DecisionLoop {
                 Some(answer) => answer,
                 None => self.handle(input, &mut effects).await,
             };
+            self.erase_with_graphs().await?;
             answers.extend(reply.map(|reply| (reply, answer)));
         }
         let now_us = self.clock.now_us();

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use syncline_engine::store::{RedisStore, keys::JobKeys};
-use syncline_rpc::{ClientServiceClient, EngineFault, JobStream, within};
+use syncline_rpc::{ClientServiceClient, EngineFault, JobStream, ShardHello, within};
 use syncline_scheduler::{
-    ids::{EngineEpoch, JobId, JobRef},
+    ids::{EngineEpoch, JobId, JobRef, ShardIndex},
     sim::{training, training_job},
     spec::JobSpec,
+    tasks::{ClassIndex, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, Work},
 };
 
 use super::{
@@ -279,6 +280,63 @@ async fn a_training_is_left_aside_by_an_engine_with_another_number_of_shards_and
     rig.crash_and_want(1).await;
     rig.announce(shard).await.unwrap();
     assert_eq!(states(&rig.client().await).await["digits"], "queued");
+}
+
+/// A graph of one task, which trains.
+fn graph_that_trains(name: &str) -> GraphSpec {
+    let training = PreparedTraining::new(&training_job(training("bsp".parse().unwrap(), 64, 32))).unwrap();
+    let class = TaskClass { work: Work::Train(training), rules: Rules::default() };
+    let task = NewTask { class: ClassIndex(0), args: Vec::new(), after: Vec::new(), name: None };
+    GraphSpec { classes: vec![class], ..graph(name, vec![task]) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_graph_takes_the_name_of_one_whose_training_was_left_aside_and_trains() {
+    let mut rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = submit(&rig.client().await, graph_that_trains("sweep")).await;
+    // It had made many commits, of which those of the next engine know nothing.
+    let state = JobKeys::new(&job.of_training(0, 1)).state;
+    let _: u64 = store.query("count up", &["HSET", &state, "seq", "5000"]).await.unwrap();
+    rig.crash_and_want(2).await;
+    for index in [0, 1] {
+        let identity = u64::from(index) + 1;
+        rig.announce(ShardHello { index: ShardIndex(index), identity, ..rig.start_shard().await })
+            .await
+            .unwrap();
+    }
+    let client = rig.client().await;
+    let is_damaged = |states: BTreeMap<String, String>| states["sweep~0"] == "damaged";
+    assert!(is_damaged(states(&client).await));
+    client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
+    assert!(is_damaged(states(&client).await), "it can still be looked at");
+    let epoch = async || store.query::<u64>("read", &["HGET", &state, "epoch"]).await.unwrap();
+    let leads = epoch().await;
+    let again = client.submit_graph(within(TEST_TIMEOUT), graph_that_trains("sweep"), NONCE + 1, true);
+    again.await.unwrap().unwrap();
+    let expected = [("sweep", "running"), ("sweep~0", "queued")];
+    let expected: BTreeMap<_, _> = expected.map(|(id, state)| (id.to_owned(), state.to_owned())).into();
+    assert_eq!(states(&client).await, expected);
+    assert_eq!(epoch().await, leads, "the same engine");
+    rig.crash().await;
+    assert_eq!(states(&rig.client().await).await, expected, "its records are whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_training_that_was_left_aside_is_deleted_with_its_graph() {
+    let mut rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = submit(&rig.client().await, graph_that_trains("sweep")).await;
+    rig.crash_and_want(2).await;
+    let client = rig.client().await;
+    assert_eq!(states(&client).await["sweep~0"], "damaged");
+    end(&client, &job).await;
+    assert_eq!(states(&client).await, BTreeMap::new());
+    let keys = JobKeys::new(&job.of_training(0, 1));
+    let words: Vec<&str> = ["EXISTS"].into_iter().chain(keys.all()).collect();
+    assert_eq!(store.query::<u64>("count", &words).await.unwrap(), 1, "a fence");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,6 +54,7 @@ mod reports;
 mod requested_checkpoints;
 mod rollback;
 mod series;
+mod set_aside;
 mod settling;
 mod shard_news;
 mod shard_protocol;

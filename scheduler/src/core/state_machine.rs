@@ -14,6 +14,7 @@ use super::{
     panics::Handling,
     records::Phase,
     refused::Refused,
+    set_aside::SetAside,
     state_dirs::StateDirs,
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
@@ -50,11 +51,8 @@ pub struct Core {
     /// Calls may have become ready in this turn, or slots free: they are given out behind the trainings that
     /// take workers in it.
     pub(super) leases_tasks: bool,
-    /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them
-    /// then.
-    pub(super) set_aside: BTreeSet<JobId>,
-    /// Those among them that somebody has deleted since.
-    pub(super) discarded: BTreeSet<JobId>,
+    /// Jobs whose records cannot be used now.
+    pub(super) set_aside: SetAside,
     /// From which each shard is served now.
     pub(super) state_dirs: StateDirs,
 }
@@ -63,18 +61,6 @@ impl Core {
     /// An empty core for a parameter server of `shards` shards.
     pub fn new(shards: u32) -> Self {
         Self { shards, ..Self::default() }
-    }
-
-    /// The records of a job cannot be used: shards keep what they hold of it.
-    pub fn set_aside(&mut self, job: JobId) {
-        self.set_aside.insert(job);
-    }
-
-    /// Somebody has deleted a job that was set aside: no task of it waits for a training any more, and no
-    /// shard keeps what it has of it.
-    pub fn give_up_aside(&mut self, job: &JobId) {
-        self.has_loaded_trainings |= self.set_aside.remove(job);
-        self.discarded.insert(job.clone());
     }
 
     /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried
@@ -314,6 +300,7 @@ impl Core {
     pub fn discard_changes(&mut self) {
         self.deleted.clear();
         self.changed_tasks.clear();
+        self.set_aside.discard_changes();
         let touched = self.jobs.take_to_commit();
         for id in &touched {
             if let Some(job) = self.jobs.taken_mut(id) {

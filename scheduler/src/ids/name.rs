@@ -136,6 +136,11 @@ impl JobId {
         }
     }
 
+    /// Whether it is a job that trains, or trained, for a task of this graph.
+    pub fn is_training_of(&self, graph: &Self) -> bool {
+        self.0.split_once('~').is_some_and(|(of, _)| of == graph.as_str())
+    }
+
     /// Whether the engine has made it: users cannot give such names.
     pub fn is_made_by_engine(&self) -> bool {
         self.0.contains('~')
@@ -165,6 +170,8 @@ mod tests {
             let made = sweep.of_training(3, attempt);
             assert_eq!((made.as_str(), name.parse()), (name, Ok(made.clone())));
             assert!(made.is_made_by_engine() && !sweep.is_made_by_engine());
+            assert!(made.is_training_of(&sweep) && !sweep.is_training_of(&sweep));
+            assert!(!made.is_training_of(&"swee".parse().unwrap()));
             assert!(name.parse::<Name>().is_err() && name.parse::<NodeName>().is_err(), "{name}");
         }
         assert!(format!("{}~4294967295-65535", "a".repeat(64)).parse::<JobId>().is_ok());

@@ -101,6 +101,7 @@ impl Core {
     pub(in crate::core) fn remove_task_job(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
         let Some(job) = self.task_jobs.remove(id) else { return };
         self.fleet.job_gone(id);
+        self.set_aside.drop_trainings_of(id);
         let trained = |job: &&Job| job.state.trains_for.as_ref().is_some_and(|of| of.job == *id);
         let trained: Vec<JobId> = self.jobs.all().filter(trained).map(|job| job.id().clone()).collect();
         for training in trained {

@@ -170,6 +170,8 @@ impl Core {
                 graph.tell(begun, turn.now_us);
                 let mut job = Job::new(spec, of.draw(turn.now_us), self.shards, turn.now_us);
                 job.state.trains_for = Some(of);
+                // Of an earlier graph of this name, or of this one before Redis lost that it had begun.
+                self.set_aside.replace(&training);
                 self.make_room_for(&training, turn.effects);
                 self.jobs.insert(job);
             }
