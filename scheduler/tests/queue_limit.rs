@@ -158,6 +158,24 @@ fn a_training_that_no_worker_joins_in_time_fails_its_task_and_is_canceled() {
 }
 
 #[test]
+fn a_training_of_a_task_that_is_paused_in_the_queue_does_not_fail_and_has_all_its_time_again_afterwards() {
+    for resumed_us in [NOW_US + LIMIT_US - 1, NOW_US + 9 * LIMIT_US] {
+        let mut core = training();
+        let pause = |paused| Input::Pause { job: "graph~0".parse().unwrap(), paused };
+        core.handle(NOW_US + 1, pause(true)).unwrap();
+        assert!(!view(&core).reason.contains("it fails in"), "{}", view(&core).reason);
+        tick(&mut core, resumed_us);
+        assert_eq!((view(&core).state, failed(&core)), (TaskState::Training, None));
+        core.handle(resumed_us, pause(false)).unwrap();
+        assert!(view(&core).reason.contains("; it fails in"), "{}", view(&core).reason);
+        tick(&mut core, resumed_us + LIMIT_US - 1);
+        assert_eq!(failed(&core), None);
+        tick(&mut core, resumed_us + LIMIT_US);
+        assert_eq!(failed(&core).unwrap().0, "E060");
+    }
+}
+
+#[test]
 fn a_training_that_a_worker_has_joined_waits_no_longer() {
     let mut core = training();
     join(&mut core, NOW_US + 1);

@@ -10,6 +10,9 @@ impl Core {
         self.check_goes_on(id)?;
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.state.paused != paused) {
             job.pause(paused, turn.now_us);
+            if !paused {
+                self.restart_queue_deadline_of(id, turn);
+            }
         }
         if let Some(job) = self.task_jobs.get_mut(id).filter(|job| job.is_paused() != paused) {
             job.pause(paused, turn.now_us);

@@ -3,7 +3,8 @@
 //! For a training that was submitted on its own the time counts from then until its first worker has joined.
 //!
 //! The time counts from when a task is ready until a worker has it, or until the first worker has joined the
-//! job that trains for it. While the graph is paused nothing ends, and afterwards the time begins anew.
+//! job that trains for it. While the graph, or that job, is paused nothing ends, and afterwards the time
+//! begins anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,13 +83,26 @@ impl Core {
         with_reason.collect()
     }
 
-    /// Whether a task that could begin has no worker yet.
+    /// Somebody lets a training go on. Where no worker has joined it yet, the time begins anew in which one
+    /// must for the task for which it trains.
+    pub(in crate::core) fn restart_queue_deadline_of(&mut self, training: &JobId, turn: &mut Turn<'_>) {
+        let queued = self.jobs.get(training).filter(|job| *job.phase() == Phase::Queued);
+        let Some(of) = queued.and_then(|job| job.state.trains_for.clone()) else { return };
+        let Some(graph) = self.task_jobs.get_mut(&of.job) else { return };
+        if graph.trainings.open.get(&of.task) == Some(training) {
+            graph.outbox.queued.push(of.task);
+            self.note(&of.job, turn);
+        }
+    }
+
+    /// Whether a task that could begin waits for a worker to begin it.
     pub(super) fn waits_for_a_worker(&self, job: &TaskJob, task: u32) -> bool {
         match job.graph.state(task) {
             TaskState::Ready => true,
             TaskState::Training => {
                 let training = job.trainings.open.get(&task).and_then(|training| self.jobs.get(training));
-                training.is_none_or(|training| *training.phase() == Phase::Queued)
+                // One that is paused waits for whoever resumes it.
+                training.is_none_or(|training| *training.phase() == Phase::Queued && !training.state.paused)
             }
             _ => false,
         }
