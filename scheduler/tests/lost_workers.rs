@@ -226,6 +226,42 @@ fn the_worker_whose_tasks_end_is_emptied_and_another_one_once_it_stands() {
 }
 
 #[test]
+fn the_only_worker_is_emptied_by_turns_while_something_long_runs_there() {
+    let mut cluster = Cluster::after_two_losses([("suspect", 1), ("witness", 9)]);
+    let only = cluster.come();
+    cluster.submit("long", 1);
+    assert_eq!(cluster.holders("long").first(), Some(&only));
+    cluster.pass(STEP_US);
+    // It is emptied for ten seconds, takes what is short for as long, is emptied for twenty, and so on.
+    let (begun_us, mut waiting) = (cluster.now_us, vec!["witness".to_owned()]);
+    for (second, is_emptied) in [(9, true), (11, false), (20, false), (22, true), (41, true), (44, false)] {
+        cluster.pass(begun_us + second * 1_000_000 - cluster.now_us);
+        let short = format!("short-{second}");
+        cluster.submit(&short, 1);
+        let view = cluster.view(&short);
+        assert_eq!(view.state == TaskState::Ready, is_emptied, "after {second} s");
+        if is_emptied {
+            let reason = "no slot is free for it: w3 has f (task 0 of long), and is being emptied for task 0 of suspect, which is to be alone";
+            assert_eq!(view.reason, reason);
+        }
+        waiting.push(short);
+        waiting.retain(|job| {
+            let is_held = cluster.view(job).state == TaskState::Leased;
+            if is_held {
+                cluster.finish(job);
+            }
+            !is_held
+        });
+    }
+    assert_eq!(waiting, Vec::<String>::new());
+    cluster.finish("long");
+    assert_eq!(cluster.view("suspect").worker, Some(only));
+    cluster.submit("later", 1);
+    let reason = "no slot is free for it: w3 has f (task 0 of suspect), which is to be alone there";
+    assert_eq!(cluster.view("later").reason, reason);
+}
+
+#[test]
 fn several_that_are_to_be_alone_have_a_worker_each() {
     let mut cluster = Cluster::after_two_losses([("first", 1), ("second", 1)]);
     let workers = [cluster.come(), cluster.come()];

@@ -1,5 +1,6 @@
 //! Tasks that are to be the only one of a worker, because their workers were lost with others again and again
-//! (ADR 51). One worker at a time is emptied for them; all others go on as if there were none.
+//! (ADR 51). One worker at a time is emptied for them; all others go on as if there were none. Where no other
+//! could take its place, it takes what is ready again for a while, before it is emptied once more.
 
 use std::cmp::Reverse;
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     core::{Effect, panics::Handling},
-    ids::Incarnation,
+    ids::{Incarnation, JobId},
     tasks::TaskState,
 };
 
@@ -30,12 +31,16 @@ impl TaskJob {
 }
 
 /// A worker that takes nothing more until it has nothing, for a task that is to be alone.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct EmptiedWorker {
     worker: Incarnation,
+    /// Job and number of the task.
+    task: (JobId, u32),
     since_us: u64,
     /// For how long nothing of it may end before another one is emptied in its place.
     patience_us: u64,
+    /// It was given up, and there was no other one: until then it takes what is ready.
+    rests_until_us: Option<u64>,
 }
 
 /// The patience with the first one. It doubles with each that is given up, so that even where every task is
@@ -62,7 +67,7 @@ impl TaskAssigner {
                     self.lease_alone(*worker, &ready, task, matching, effects);
                     continue;
                 }
-                emptied = emptied.or_else(|| self.to_empty(&able, matching.now_us));
+                emptied = emptied.or_else(|| self.to_empty(&able, (&ready.job, task), matching.now_us));
                 break;
             }
         }
@@ -86,24 +91,41 @@ impl TaskAssigner {
         able
     }
 
-    /// Whom to empty: the one that is being emptied, as long as its tasks end; else the one of which
-    /// something has ended last, because what it has is likely to be short.
-    fn to_empty(&self, able: &[Incarnation], now_us: u64) -> Option<EmptiedWorker> {
+    /// Whom to empty for a task: the one that is being emptied, as long as its tasks end; else the one of
+    /// which something has ended last, because what it has is likely to be short. One that is given up without
+    /// another in its place rests as long as it was waited for: what is short passes meanwhile.
+    fn to_empty(
+        &self,
+        able: &[Incarnation],
+        (job, task): (&JobId, u32),
+        now_us: u64,
+    ) -> Option<EmptiedWorker> {
         let load = |worker: &Incarnation| &self.loads[worker];
-        let mut patience_us = PATIENCE_US;
-        let mut given_up = None;
-        if let Some(emptied) = self.emptied.filter(|emptied| able.contains(&emptied.worker)) {
-            let moved_us = emptied.since_us.max(load(&emptied.worker).progress_us);
-            if now_us.saturating_sub(moved_us) <= emptied.patience_us {
-                return Some(emptied);
+        let task = (job.clone(), task);
+        let before = self.emptied.clone().filter(|emptied| able.contains(&emptied.worker));
+        let (mut patience_us, mut given_up) = (PATIENCE_US, None);
+        if let Some(before) = before {
+            let moved_us = before.since_us.max(load(&before.worker).progress_us);
+            match before.rests_until_us {
+                None if now_us.saturating_sub(moved_us) <= before.patience_us => {
+                    return Some(EmptiedWorker { task, ..before });
+                }
+                // It has rested.
+                Some(until_us) if until_us <= now_us => {}
+                _ => given_up = Some(before.worker),
             }
-            (patience_us, given_up) = (emptied.patience_us.saturating_mul(2), Some(emptied.worker));
+            if given_up.is_some() && able.len() == 1 {
+                let rests_until_us =
+                    before.rests_until_us.or(Some(now_us.saturating_add(before.patience_us)));
+                return Some(EmptiedWorker { task, rests_until_us, ..before });
+            }
+            patience_us = before.patience_us.saturating_mul(2);
         }
         let others = able.iter().filter(|worker| Some(**worker) != given_up);
         let liveliest = others
             .max_by_key(|worker| (load(worker).progress_us, Reverse(load(worker).held), Reverse(**worker)));
-        let worker = liveliest.copied().or(given_up)?;
-        Some(EmptiedWorker { worker, since_us: now_us, patience_us })
+        let worker = liveliest.copied()?;
+        Some(EmptiedWorker { worker, task, since_us: now_us, patience_us, rests_until_us: None })
     }
 
     fn lease_alone(
@@ -130,7 +152,19 @@ impl TaskAssigner {
     }
 
     pub(super) fn is_emptied(&self, worker: Incarnation) -> bool {
-        self.emptied.is_some_and(|emptied| emptied.worker == worker)
+        self.emptied_for(worker).is_some()
+    }
+
+    /// Job and number of the task for which a worker takes nothing more until it has nothing.
+    pub(super) fn emptied_for(&self, worker: Incarnation) -> Option<(&JobId, u32)> {
+        let emptied = self.emptied.as_ref().filter(|emptied| emptied.worker == worker)?;
+        let (job, task) = &emptied.task;
+        emptied.rests_until_us.is_none().then_some((job, *task))
+    }
+
+    /// Whether what a worker has is a task that is to be alone.
+    pub(super) fn has_one_alone(&self, worker: Incarnation) -> bool {
+        self.loads.get(&worker).is_some_and(|load| load.alone)
     }
 
     /// Whether it takes nothing more for now, however many slots it has left.

@@ -111,7 +111,12 @@ impl Core {
         };
         let (short, full): (Vec<_>, Vec<_>) = named.iter().partition(is_short);
         if short.is_empty() {
-            return format!("all slots are taken: {}", busy(&full));
+            let is_withheld = |worker| self.fleet.is_emptied(worker) || self.fleet.has_one_alone(worker);
+            let what = match named.iter().any(|(worker, _)| is_withheld(*worker)) {
+                true => "no slot is free for it",
+                false => "all slots are taken",
+            };
+            return format!("{what}: {}", busy(&full));
         }
         let has = |(worker, about): &&(Incarnation, &WorkerInfo)| {
             let training = self.training(*worker, about);
@@ -150,7 +155,14 @@ impl Core {
                 ", and takes one call at a time, because the last {count} failed by its machine or could not begin"
             ),
         };
-        format!("{} has {}{more}{one_at_a_time}", self.worker_name(worker), named.join(", "))
+        let alone = match self.fleet.emptied_for(worker) {
+            Some((job, task)) => {
+                format!(", and is being emptied for task {task} of {job}, which is to be alone")
+            }
+            None if self.fleet.has_one_alone(worker) => ", which is to be alone there".to_owned(),
+            None => String::new(),
+        };
+        format!("{} has {}{more}{alone}{one_at_a_time}", self.worker_name(worker), named.join(", "))
     }
 
     /// Slots of a worker that trainings have.
