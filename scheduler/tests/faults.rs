@@ -639,6 +639,26 @@ fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_deleted() {
 }
 
 #[test]
+fn a_job_that_takes_the_name_of_one_that_was_given_up_is_another_one_to_shards() {
+    let mut world = World::new();
+    world.plane.core.set_aside(id("job"));
+    world.plane.core.give_up_aside(&id("job"));
+    world.submit(spec("job", "asp", 1), 9);
+    world.join(1, "1");
+    let reason = "this shard has number 9".to_owned();
+    world.give(Input::ShardFailed { run: run("job", 9), code: FaultCode::new("E646"), reason });
+    let outcome = Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() });
+    world.give(Input::WeightsKept { run: run("job", 9), outcome });
+    assert_eq!(world.code("job"), "E646");
+    // A newer copy of Redis knows how the job goes on with what the shards have of it, and nobody wants the one before.
+    for (nonce, weights) in [(9, LastWeights::SetAside), (4, LastWeights::Discard)] {
+        let held = vec![HeldJob { run: run("job", nonce), closed: false }];
+        let effects = world.give(Input::ShardHolds { shard: ShardIndex(0), asked_us: world.now_us, held });
+        assert_eq!(effects, [Effect::CloseShards { run: run("job", nonce), weights }]);
+    }
+}
+
+#[test]
 fn a_worker_is_given_no_larger_batch_than_fits_on_it_under_any_policy() {
     for policy in ["asp", "bsp", "ssp:1", "elastic-bsp:4", "lb-bsp", "local-sgd:2", "auto:8"] {
         let mut world = World::new();

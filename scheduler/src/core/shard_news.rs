@@ -34,7 +34,7 @@ impl Core {
         turn: &mut Turn<'_>,
     ) {
         self.shard_is_back(shard, turn);
-        let is_discarded = |run: &RunId| self.set_aside.is_discarded(&run.job);
+        let is_discarded = |run: &RunId| self.set_aside.is_discarded(run);
         let is_ours = |held: &&HeldJob| {
             (!held.closed || is_discarded(&held.run)) && !self.set_aside.contains(&held.run.job)
         };

@@ -49,7 +49,7 @@ impl Core {
             None => ", as a graph of tasks".to_owned(),
         })?;
         self.remove_task_job(&spec.id, turn.effects);
-        let old = self.jobs.insert(Job::new(spec, nonce, self.shards, turn.now_us));
+        let old = self.insert_new(Job::new(spec, nonce, self.shards, turn.now_us));
         turn.effects.extend(old.into_iter().flat_map(Job::forgotten));
         Ok(())
     }

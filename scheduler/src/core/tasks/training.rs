@@ -173,7 +173,7 @@ impl Core {
                 // Of an earlier graph of this name, or of this one before Redis lost that it had begun.
                 self.set_aside.replace(&training);
                 self.make_room_for(&training, turn.effects);
-                self.jobs.insert(job);
+                self.insert_new(job);
             }
             Err(failure) => graph.training_ended(task, Err(failure), turn.now_us),
         }
