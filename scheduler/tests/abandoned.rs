@@ -1,10 +1,10 @@
 //! Graphs whose client sends a part and is gone.
 
 use syncline_scheduler::{
-    core::{Core, Input, Phase, StoredJob, TaskJob},
+    core::{Core, Effect, Input, Phase, StoredJob, TaskJob},
     ids::JobId,
     sim::{graph_submission, new_task},
-    tasks::{FunctionId, GraphSpec, Rules, TaskClass, TaskIndex, Work},
+    tasks::{Arg, BlobValue, FunctionId, GraphSpec, NewTask, Rules, TaskClass, TaskIndex, Work},
 };
 
 use crate::cluster::stored::apply;
@@ -44,6 +44,25 @@ fn a_graph_of_which_no_part_has_come_for_a_day_fails() {
     let Phase::Failed { code, reason } = phase_at(&mut core, 50) else { panic!("it waits forever") };
     assert_eq!(code, "E620");
     assert_eq!(reason, "2 tasks of its graph have come, and none of the others for a day");
+}
+
+#[test]
+fn what_was_uploaded_for_a_graph_is_released_where_its_client_gives_it_up() {
+    let mut core = core();
+    let blob = |digest: &str| BlobValue { digest: digest.into(), bytes: 1 << 20 };
+    let takes = |blobs: &[&str]| NewTask {
+        args: blobs.iter().map(|digest| Arg::Blob(blob(digest))).collect(),
+        ..new_task(0)
+    };
+    let tasks = vec![takes(&["aa"]), takes(&["bb", "cc"])];
+    core.handle(HOUR_US, Input::ExtendGraph { job: id(), nonce: NONCE, first: TaskIndex(1), tasks }).unwrap();
+    core.take_commits(HOUR_US);
+    let other = Input::AbandonGraph { job: id(), nonce: NONCE + 1 };
+    assert_eq!(core.handle(HOUR_US, other).unwrap(), [], "another client has sent this one");
+    let abandoned = core.handle(HOUR_US, Input::AbandonGraph { job: id(), nonce: NONCE }).unwrap();
+    let digests = ["aa", "bb", "cc"].map(String::from).to_vec();
+    assert_eq!(abandoned, [Effect::ReleaseBlobs { digests }]);
+    assert!(core.take_commits(HOUR_US)[&id()].gone);
 }
 
 #[test]

@@ -118,7 +118,10 @@ impl Core {
     /// Whoever sent a graph does not send the rest of it. One that has begun meanwhile was sent by another
     /// client, and goes on, as does a job of another submission.
     fn abandon_graph(&mut self, id: JobId, nonce: u32, effects: &mut Vec<Effect>) {
-        if self.submitted(&id, nonce).is_ok_and(|job| *job.phase() == Phase::Queued) {
+        let Ok(job) = self.submitted(&id, nonce) else { return };
+        if *job.phase() == Phase::Queued {
+            // No task of it has run: nobody else releases what was uploaded for them.
+            job.release_all_arguments(effects);
             self.remove_task_job(&id, effects);
             self.deleted.push(id);
         }

@@ -1,7 +1,10 @@
 //! What follows from the end of a task: for its value, for those that need it, and for those that need them.
 
 use super::{graph::EdgeKind, job::TaskJob, reconstruction::is_past, values::ValueWithPreview};
-use crate::tasks::{TaskState, Value, Work};
+use crate::{
+    core::Effect,
+    tasks::{TaskState, Value, Work},
+};
 
 /// The end of one task, as those that follow it see it.
 pub(super) enum End {
@@ -117,6 +120,12 @@ impl TaskJob {
             let record = self.graph.record(task);
             self.outbox.released.extend(record.blobs().map(|blob| blob.digest.clone()));
         }
+    }
+
+    /// Nobody sends the rest of the job, and no task of it runs.
+    pub(super) fn release_all_arguments(&mut self, effects: &mut Vec<Effect>) {
+        (0..self.graph.len()).for_each(|task| self.release_arguments(task));
+        self.take_recalls(effects);
     }
 
     fn input_ended(&mut self, follower: u32) {
