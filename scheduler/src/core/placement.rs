@@ -17,6 +17,9 @@ use crate::ids::{Incarnation, JobId, ProcessId};
 
 /// A job that needs several workers at once is overtaken by jobs that need fewer for so long.
 const OVERTAKEN_US: u64 = 60_000_000;
+/// So many trainings, in their order, are told which workers are there. Thousands may wait behind them, and
+/// each sentence that changes is a commit, whenever a worker or a job comes or goes.
+const TOLD: usize = 16;
 /// Jobs that are named where a job waits for the workers that serve them.
 const NAMED: usize = 8;
 
@@ -125,10 +128,10 @@ impl Core {
                 turn.effects.push(job.open_order());
             }
         }
-        let there = self.describe_workers();
+        let mut queue = Queue { there: self.describe_workers(), kept, lost, in_front: 0 };
         for (_, _, id) in &order {
             let _handling = Handling(id);
-            let waits = self.waits_for_workers(id, &there, &kept, lost.as_deref());
+            let waits = self.waits_for_workers(id, &mut queue);
             if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
@@ -153,19 +156,12 @@ impl Core {
         of.and_then(|of| self.task_jobs.get(&of.job)).is_some_and(TaskJob::is_paused)
     }
 
-    /// Why a job has not begun, in words, given those on the workers that are `there`, and on a shard that is
-    /// `lost`; `None` if it has all the workers it needs.
-    fn waits_for_workers(
-        &self,
-        id: &JobId,
-        there: &str,
-        kept: &[KeptWorkers],
-        lost: Option<&str>,
-    ) -> Option<String> {
+    /// Why a job has not begun, in words; `None` if it has all the workers it needs.
+    fn waits_for_workers(&self, id: &JobId, queue: &mut Queue) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
             Phase::Queued if job.state.paused => return Some(waits_to_be_resumed(id)),
-            Phase::Queued if lost.is_some() => return lost.map(str::to_owned),
+            Phase::Queued if queue.lost.is_some() => return queue.lost.clone(),
             Phase::Queued if self.is_held_back(id) => {
                 let graph = job.state.trains_for.as_ref().map(|of| of.job.to_string()).unwrap_or_default();
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));
@@ -175,7 +171,12 @@ impl Core {
             _ => return None,
         }
         let least = job.train().min_workers;
-        let mut text = format!("{least} {}: {there}", if least == 1 { "worker" } else { "workers" });
+        let wanted = format!("{least} {}", if least == 1 { "worker" } else { "workers" });
+        queue.in_front += 1;
+        if queue.in_front > TOLD && job.state.excluded.is_empty() {
+            return Some(format!("{wanted}: {}", self.describe_place_behind()));
+        }
+        let mut text = format!("{wanted}: {}", queue.there);
         let excludes = |about: &&WorkerInfo| job.excludes(about);
         let excluded = match job.state.excluded.is_empty() {
             true => 0,
@@ -183,12 +184,20 @@ impl Core {
         };
         if excluded > 0 {
             text.push_str(&format!(", {excluded} cannot run it ({})", job.exclusions()));
-        } else if let Some(text_of_kept) = describe_kept(id, kept) {
+        } else if let Some(text_of_kept) = describe_kept(id, &queue.kept) {
             text.push_str(&text_of_kept);
         } else if self.idle.len() >= least as usize {
             text.push_str(", and a job takes one slot of each worker");
         }
         Some(text)
+    }
+
+    /// What keeps those that are not told which workers are there, in words that seldom change.
+    fn describe_place_behind(&self) -> String {
+        match self.workers.values().any(|about| about.trains) {
+            true => format!("{TOLD} or more trainings that came before it wait as well"),
+            false => "none that trains is there".to_owned(),
+        }
     }
 
     /// Which workers that train are there and what they do, in words.
@@ -225,6 +234,17 @@ impl Core {
         }
         text
     }
+}
+
+/// What trainings that have not begun wait for, as they are told of it one after the other.
+struct Queue {
+    /// The workers that train, in words.
+    there: String,
+    kept: Vec<KeptWorkers>,
+    /// A shard that every training needs, in words.
+    lost: Option<String>,
+    /// Those that wait for workers, so far.
+    in_front: usize,
 }
 
 /// Idle workers that wait with an older job until it has all that it needs.
