@@ -1,5 +1,7 @@
 //! Why the engine refuses, or cannot answer.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -25,9 +27,50 @@ pub enum InactiveReason {
         /// What Redis said, or how it could not be reached.
         cause: String,
     },
+    /// It has taken the lead and reads the jobs: it will answer when it has read all.
+    #[error("{0}")]
+    Loading(LoadedJobs),
+    /// Redis was started and still reads its own files: it answers nothing else until then.
+    #[error(
+        "Redis does not let it lead yet, which still reads its file after its start: {loaded_bytes} of {total_bytes} bytes"
+    )]
+    StoreLoading {
+        /// What it has read.
+        loaded_bytes: u64,
+        /// What it has to read, as it says.
+        total_bytes: u64,
+    },
     /// It takes the lead, gives it up, or ends.
     #[error("it starts, stops, or changes places with another; try again")]
     Changing,
+}
+
+/// How many of its jobs an engine that takes the lead has taken over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadedJobs {
+    /// In Redis they are its own from then on.
+    pub claimed: u64,
+    /// Begins when all are claimed.
+    pub read: u64,
+    /// All that there are.
+    pub of: u64,
+}
+
+impl LoadedJobs {
+    /// Grows with everything that is done.
+    pub fn steps(&self) -> u64 {
+        self.claimed + self.read
+    }
+}
+
+impl fmt::Display for LoadedJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { claimed, read, of } = self;
+        match claimed < of {
+            true => write!(f, "it takes the lead and its jobs over: {claimed} of {of}"),
+            false => write!(f, "it reads its jobs: {read} of {of}"),
+        }
+    }
 }
 
 /// Why the engine refused or could not answer.
@@ -239,6 +282,9 @@ impl EngineFault {
             }
             Self::NotActive { why: InactiveReason::Store { .. } } => {
                 "look at the Redis server: it is what keeps the engine from leading; `syncline doctor` checks it"
+            }
+            Self::NotActive { why: InactiveReason::Loading(_) | InactiveReason::StoreLoading { .. } } => {
+                "nothing needs to be done: it answers as soon as everything is read; ask again then"
             }
             Self::NotActive { .. } => {
                 "name all engines, --engine A,B: whoever is active is asked; a standby takes over seconds after the active one is gone"

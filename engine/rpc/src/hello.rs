@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 53;
+pub const PROTOCOL_VERSION: u16 = 54;
 
 /// What the caller wants to speak on this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

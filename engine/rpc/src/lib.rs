@@ -39,7 +39,7 @@ pub use connection::{
     GREETING_TIMEOUT, Transport, accept, accept_noting, answer_calls, channel, connect, connect_to_shard,
     refuse_ourselves,
 };
-pub use engine_fault::{EngineFault, InactiveReason};
+pub use engine_fault::{EngineFault, InactiveReason, LoadedJobs};
 pub use engine_link::EngineLink;
 pub use greeters::MAX_GREETING;
 pub use guarded::{Guarded, describe};

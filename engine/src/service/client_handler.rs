@@ -373,9 +373,16 @@ impl ClientService for ClientHandler {
             Ok(lead) => lead,
             Err(why) => {
                 about.insert("idle".into(), why.to_string());
-                match why {
+                match why.clone() {
                     InactiveReason::Standby { address, .. } => about.insert("leader".into(), address),
                     InactiveReason::Store { cause } => about.insert("store_problem".into(), cause),
+                    InactiveReason::Loading(jobs) => {
+                        about.insert("load_steps".into(), jobs.steps().to_string())
+                    }
+                    InactiveReason::StoreLoading { loaded_bytes, .. } => {
+                        about.insert("store_problem".into(), why.to_string());
+                        about.insert("redis_loaded_bytes".into(), loaded_bytes.to_string())
+                    }
                     _ => None,
                 };
                 return Ok(about);

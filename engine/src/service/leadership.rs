@@ -18,6 +18,7 @@ use super::{
     decision_loop::{DecisionLoop, LoopEnd},
     lead::Lead,
     lease_renewal::{Lease, LeaseRenewal},
+    load_progress::LoadProgress,
     name_watch::NameWatch,
     options::EngineOptions,
     queue::decision_queue,
@@ -25,7 +26,7 @@ use super::{
     shards::ShardDirectory,
     watched_lease::WatchedLease,
 };
-use crate::store::{RedisStore, SeenLease, StoreError, keys};
+use crate::store::{RedisLoad, RedisStore, SeenLease, StoreError, keys};
 
 /// Length of the leadership lease.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(3);
@@ -72,6 +73,7 @@ impl Leadership {
     pub(super) async fn run(self) {
         let (mut outage, mut loading) = (OutageLogger::default(), OutageLogger::default());
         let (mut watched, mut unloaded) = (WatchedLease::default(), FailedLoads::default());
+        let mut progress = LoadProgress::new(self.activate.clone());
         loop {
             let tried_at = Instant::now();
             let Some((epoch, until)) = self.acquire(&mut outage, &mut watched).await else {
@@ -90,7 +92,7 @@ impl Leadership {
                 }
                 names_another
             });
-            match self.lead(epoch, until).await {
+            match self.lead(epoch, until, &mut progress).await {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {
                     unloaded = FailedLoads::default();
@@ -99,13 +101,14 @@ impl Leadership {
                 }
                 Ok(LoopEnd::Unwritten) => self.leave_to_others(epoch).await,
                 Err(error) => {
+                    progress.failed();
                     // It is tried again several times a second.
                     loading.report(&format!("cannot load the jobs: {error}"), REDIS_HINT);
-                    self.set_inactive(InactiveReason::Store { cause: error.to_string() });
                     if matches!(error, StoreError::Fenced { .. }) {
                         watched.name.was_deposed(epoch);
                     }
                     let is_newer = matches!(error, StoreError::Newer { .. });
+                    self.set_inactive(self.why_not(error).await);
                     match is_newer || unloaded.failed(tried_at, Instant::now()) {
                         true => self.leave_to_others(epoch).await,
                         false => sleep(RETRY_PAUSE).await,
@@ -140,7 +143,7 @@ impl Leadership {
                 }
                 Err(error) if error.is_passing() => {
                     outage.report(&error, REDIS_HINT);
-                    self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                    self.set_inactive(self.why_not(error).await);
                     return None;
                 }
                 // Whoever takes the lead mends what is no record of one.
@@ -164,14 +167,19 @@ impl Leadership {
             Err(error) => {
                 watched.cannot_look();
                 outage.report(&error, REDIS_HINT);
-                self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                self.set_inactive(self.why_not(error).await);
                 None
             }
         }
     }
 
     /// Loads the jobs and runs the decision loop to its end.
-    async fn lead(&self, epoch: EngineEpoch, until: Instant) -> Result<LoopEnd, StoreError> {
+    async fn lead(
+        &self,
+        epoch: EngineEpoch,
+        until: Instant,
+        progress: &mut LoadProgress,
+    ) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this
         // one.
         let notes = self.store.role_notes(self.shards.indices()).await?;
@@ -189,8 +197,9 @@ impl Leadership {
         let (Lease { instance, duration, .. }, at) = (&self.lease, self.lease.at());
         let leads =
             || async { matches!(store.renew_lead(instance, *duration, epoch, at, 0).await, Ok(Some(_))) };
-        let loading = DecisionLoop::load(store.clone(), epoch, lead.clone(), clock, leads).await;
+        let loading = DecisionLoop::load(store.clone(), epoch, lead.clone(), clock, leads, progress).await;
         let mut decision_loop = loading.inspect_err(|_| lead.stop())?;
+        progress.succeeded();
         decision_loop.discount_downtime(last_ms);
         info!(%epoch, "this engine is active");
         drop(self.activate.send_replace(Ok(lead.clone())));
@@ -204,6 +213,20 @@ impl Leadership {
         self.set_inactive(InactiveReason::Changing);
         warn!(instance = self.lease.instance, %epoch, ?ended, "this engine is no longer active");
         Ok(ended)
+    }
+
+    /// What keeps this engine from the lead, where Redis failed like this.
+    async fn why_not(&self, error: StoreError) -> InactiveReason {
+        let loads = match error {
+            StoreError::Loading { .. } => self.store.own_load().await.unwrap_or_default(),
+            _ => None,
+        };
+        match loads {
+            Some(RedisLoad { loaded_bytes, total_bytes }) => {
+                InactiveReason::StoreLoading { loaded_bytes, total_bytes }
+            }
+            None => InactiveReason::Store { cause: error.to_string() },
+        }
     }
 
     fn set_inactive(&self, why: InactiveReason) {

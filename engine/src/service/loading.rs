@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::{
     clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, expiry_clock::ExpiryClock,
-    last_commit::LastCommit, lead::Lead,
+    last_commit::LastCommit, lead::Lead, load_progress::LoadProgress,
 };
 use crate::store::{Claimed, RedisStore, StoreError};
 
@@ -137,6 +137,7 @@ impl DecisionLoop {
         lead: Lead,
         clock: Clock,
         leads: impl Fn() -> F,
+        progress: &mut LoadProgress,
     ) -> Result<Self, StoreError> {
         let core = Core::new(lead.shards.count());
         let mut decision_loop = Self {
@@ -154,7 +155,7 @@ impl DecisionLoop {
         };
         let mut found = Found::default();
         let jobs = decision_loop.listed_or_found().await?;
-        let mut read = decision_loop.read_jobs(jobs, &leads).await?;
+        let mut read = decision_loop.read_jobs(jobs, &leads, progress).await?;
         decision_loop.note_evictions(&mut read).await;
         for (id, read) in read {
             decision_loop.take_in(id, read, &mut found).await?;
@@ -276,18 +277,19 @@ impl DecisionLoop {
         &self,
         jobs: Vec<JobId>,
         leads: &impl Fn() -> F,
+        progress: &mut LoadProgress,
     ) -> Result<Vec<(JobId, LoadedJob)>, StoreError> {
+        progress.listed(jobs.len());
         let mut claims = Vec::with_capacity(jobs.len());
+        let mut sizes = Vec::with_capacity(jobs.len());
         for jobs in jobs.chunks(CLAIMS_AT_ONCE) {
             for claim in join_all(jobs.iter().map(|id| self.store.claim(id, self.epoch))).await {
                 claims.push(judge_claim(claim, leads).await?);
             }
-        }
-        let mut sizes = Vec::with_capacity(jobs.len());
-        for jobs in jobs.chunks(CLAIMS_AT_ONCE) {
             for bytes in join_all(jobs.iter().map(|id| self.store.record_bytes(id))).await {
                 sizes.push(bytes?);
             }
+            progress.claimed(jobs.len());
         }
         let mut read = Vec::with_capacity(jobs.len());
         let (mut claimed, mut sizes) = (jobs.into_iter().zip(claims), &sizes[..]);
@@ -305,6 +307,7 @@ impl DecisionLoop {
                 };
                 read.push((id, job));
             }
+            progress.read(these.len());
         }
         Ok(read)
     }

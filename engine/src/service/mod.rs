@@ -35,6 +35,7 @@ mod lead;
 mod leadership;
 mod lease_renewal;
 mod liveness;
+mod load_progress;
 mod loading;
 mod loop_pulse;
 mod message;

@@ -31,6 +31,14 @@ pub enum StoreError {
         /// What Redis said, or how it could not be reached.
         cause: String,
     },
+    /// For now, like [`StoreError::Unavailable`]: it was started and still reads its files.
+    #[error("[E201] redis does not do `{op}` for now: {cause}")]
+    Loading {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said.
+        cause: String,
+    },
     /// For now, like [`StoreError::Unavailable`]: it is at its limit `maxmemory`.
     #[error(
         "[E640] redis is at its memory limit and does not do `{op}`; `syncline delete JOB` makes room: {cause}"
@@ -159,7 +167,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Address { .. } => "E200",
-            Self::Unavailable { .. } => "E201",
+            Self::Unavailable { .. } | Self::Loading { .. } => "E201",
             Self::Full { .. } => "E640",
             Self::Fenced { .. } => "E202",
             Self::Refused { .. } | Self::LockedOut { .. } => "E203",
@@ -216,7 +224,10 @@ impl StoreError {
 
     /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Full { .. } | Self::Replica { .. })
+        matches!(
+            self,
+            Self::Unavailable { .. } | Self::Loading { .. } | Self::Full { .. } | Self::Replica { .. }
+        )
     }
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
@@ -224,6 +235,7 @@ impl StoreError {
         !matches!(
             self,
             Self::Unavailable { .. }
+                | Self::Loading { .. }
                 | Self::Full { .. }
                 | Self::LockedOut { .. }
                 | Self::Locked { .. }
@@ -269,6 +281,7 @@ impl StoreError {
         match error.kind() {
             _ if told("OOM") => Self::Full { op, cause },
             _ if is_foreign(error) => Self::foreign(op, address),
+            _ if told("LOADING") => Self::Loading { op, cause },
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
@@ -374,6 +387,7 @@ mod tests {
             let reply = redis::parse_redis_value(format!("-{told} sorry\r\n").as_bytes()).unwrap();
             let error = of("commit", &reply.extract_error().unwrap_err());
             assert!(error.is_passing() && !error.is_of_keys(), "{error:?}");
+            assert_eq!(matches!(error, StoreError::Loading { .. }), told == "LOADING");
             let text = error.to_string();
             assert!(
                 text.starts_with("[E201] redis does not do `commit` for now: "),

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use syncline_engine::store::{CommitMode, RedisStore};
-use syncline_rpc::within;
+use syncline_rpc::{status::EngineStatus, within};
 use syncline_scheduler::{
     core::{Cancellation, Core, Input, Submission},
     ids::{EngineEpoch, JobId},
@@ -55,6 +55,27 @@ async fn an_engine_takes_thousands_of_ended_jobs_over_in_their_order_and_claims_
     assert!(epoch > led);
     let late = store.commit(&listed[1_999], EngineEpoch(led), 2, CommitMode::Next, &Default::default()).await;
     assert!(late.is_err(), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_reads_its_jobs_says_how_far_it_is() {
+    let mut rig = Rig::start(1).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let led: u64 = store.query("look", &["HGET", "syncline:engine", "epoch"]).await.unwrap();
+    leave_ended_jobs(&store, EngineEpoch(led), 2_000).await;
+    rig.crash_for_long().await;
+    let client = rig.client().await;
+    let (mut steps, mut said) = (Vec::new(), Vec::new());
+    loop {
+        let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        let about = EngineStatus::read(&about).unwrap();
+        let Some(idle) = about.idle else { break };
+        steps.extend(about.load_steps);
+        said.push(idle);
+    }
+    assert!(steps.is_sorted() && steps.last().is_some_and(|last| (1..=4_000).contains(last)), "{steps:?}");
+    let reads = |idle: &String| idle.starts_with("it reads its jobs: ") && idle.ends_with(" of 2000");
+    assert!(said.iter().any(reads), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

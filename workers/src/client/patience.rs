@@ -52,7 +52,7 @@ impl Patience {
 mod tests {
     use std::io;
 
-    use syncline_rpc::{CallError, EngineFault, InactiveReason, hello::HelloError};
+    use syncline_rpc::{CallError, EngineFault, InactiveReason, LoadedJobs, hello::HelloError};
 
     use super::*;
 
@@ -65,6 +65,8 @@ mod tests {
         let store = || ClientError::from(EngineFault::Store { cause: cause() });
         let led_by_nobody =
             || EngineFault::NotActive { why: InactiveReason::Store { cause: cause() } }.into();
+        let loads = |why| ClientError::from(EngineFault::NotActive { why });
+        let redis_loads = || loads(InactiveReason::StoreLoading { loaded_bytes: 1, total_bytes: 2 });
         let wrong_token = || unreachable(CallError::Hello(HelloError::Token));
         let unknown = || ClientError::from(EngineFault::UnknownJob { job: "a".parse().unwrap() });
         #[rustfmt::skip]
@@ -73,6 +75,8 @@ mod tests {
             ("it was never there",           refused(),       false, Some(20), Some(20)),
             ("Redis hangs",                  store(),         true,  Some(90), Some(0)),
             ("Redis lets no engine lead",    led_by_nobody(), true,  Some(90), Some(0)),
+            ("the engine reads its jobs",    loads(InactiveReason::Loading(LoadedJobs::default())), true, Some(90), Some(20)),
+            ("Redis reads its file",         redis_loads(),   true,  Some(90), Some(20)),
             ("the token is another one",     wrong_token(),   true,  None,     None),
             ("there is no such job",         unknown(),       true,  None,     None),
         ];

@@ -46,7 +46,7 @@ pub use syncline_onnx::{CompileError, ElementType, OnnxError};
 pub use syncline_ps::{PsError, shard::ShardPosition, wire::WireError};
 pub use syncline_rpc::{
     CallError, Collected, EngineAddresses, EngineFault, Forgotten, InactiveReason, InvalidAddress,
-    InvalidCursor, InvalidToken, JobFolders, ShardFault, StreamCursor, Token,
+    InvalidCursor, InvalidToken, JobFolders, LoadedJobs, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
         EngineStatus, Entry, EvaluationPoint, EventKind, Figures, JobEvent, JobList, JobPhase, JobStatus,

@@ -109,6 +109,13 @@ pub struct EngineStatus {
     /// Where the engine listens that leads instead, as far as that is known.
     #[serde(default)]
     pub leader: Option<String>,
+    /// While it takes the lead: how many jobs it has claimed and read, each counted for itself. It grows as
+    /// long as that goes on.
+    #[serde(default)]
+    pub load_steps: Option<u64>,
+    /// Bytes of its own files that Redis has read since its start, while it answers nothing else.
+    #[serde(default)]
+    pub redis_loaded_bytes: Option<u64>,
     /// What is wrong with Redis.
     #[serde(default)]
     pub store_problem: Option<String>,

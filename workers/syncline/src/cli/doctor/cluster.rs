@@ -116,6 +116,9 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
             let hint = format!("name both, here and for every shard and worker: --engine {}", all.join(","));
             Finding::warn("engine", idles, hint)
         }
+        None if about.load_steps.is_some() || about.redis_loaded_bytes.is_some() => {
+            Finding::warn("engine", idles, "nothing needs to be done: it leads as soon as everything is read")
+        }
         None if about.store_problem.is_some() => Finding::fail(
             "engine",
             Exit::Redis,

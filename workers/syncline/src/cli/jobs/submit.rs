@@ -255,12 +255,13 @@ async fn connect(cluster: &Cluster) -> Result<(Client, EngineStatus), ClientErro
     }
 }
 
-/// Whether nobody answers, or no engine leads for want of its Redis; not an address that names a standby
+/// Whether nobody answers, or no engine leads for want of its Redis or of what it still reads; not an address that names a standby
 /// alone.
 fn may_come(error: &ClientError) -> bool {
-    let by_store = |why: &InactiveReason| matches!(why, InactiveReason::Store { .. });
+    use InactiveReason::{Loading, Store, StoreLoading};
+    let comes = |why: &InactiveReason| matches!(why, Store { .. } | StoreLoading { .. } | Loading(_));
     match error {
-        ClientError::Refused(EngineFault::NotActive { why }) => by_store(why),
+        ClientError::Refused(EngineFault::NotActive { why }) => comes(why),
         error => error.is_passing(),
     }
 }
@@ -352,7 +353,7 @@ fn over_before(there: &JobStatus) -> String {
 mod tests {
     use std::io;
 
-    use syncline_rpc::{CallError, hello::HelloError};
+    use syncline_rpc::{CallError, LoadedJobs, hello::HelloError};
 
     use super::*;
     use crate::cli::support::describe::tests::job;
@@ -402,6 +403,8 @@ mod tests {
         let cases = [
             ("nobody listens",                unreachable(refused().into()),                                true),
             ("Redis lets no engine lead",     not_active(InactiveReason::Store { cause: cause() }),         true),
+            ("Redis reads its file",          not_active(InactiveReason::StoreLoading { loaded_bytes: 1, total_bytes: 2 }), true),
+            ("the engine reads its jobs",     not_active(InactiveReason::Loading(LoadedJobs::default())),   true),
             ("Redis hangs",                   EngineFault::Store { cause: cause() }.into(),                 true),
             ("the token is another one",      unreachable(HelloError::Token),                               false),
             ("the release is another one",    unreachable(HelloError::Version { theirs: 1 }),               false),

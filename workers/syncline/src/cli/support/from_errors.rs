@@ -117,7 +117,9 @@ fn exit_of(fault: &EngineFault) -> Exit {
         EngineFault::InvalidJob(_) => Exit::Usage,
         EngineFault::Store { .. }
         | EngineFault::StoreNearlyFull { .. }
-        | EngineFault::NotActive { why: InactiveReason::Store { .. } } => Exit::Redis,
+        | EngineFault::NotActive {
+            why: InactiveReason::Store { .. } | InactiveReason::StoreLoading { .. },
+        } => Exit::Redis,
         EngineFault::MissingShards { .. }
         | EngineFault::SilentShard { .. }
         | EngineFault::NotActive { .. } => Exit::Unreachable,

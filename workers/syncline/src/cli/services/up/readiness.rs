@@ -47,11 +47,28 @@ pub(super) struct Patience {
     deadline: Instant,
     /// Shard processes that read saved jobs before they listen, or whose predecessor still saves them.
     busy: BTreeSet<Process>,
+    /// How far engines and Redis have come at most that read what there is.
+    loaded: Loaded,
+}
+
+/// How far the engines of a cluster and its Redis are that read what there is, each in its own unit: at most,
+/// of all that were asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Loaded {
+    /// Of an engine, as [`EngineStatus::load_steps`].
+    steps: u64,
+    redis_bytes: u64,
+}
+
+impl Loaded {
+    fn max(self, other: Self) -> Self {
+        Self { steps: self.steps.max(other.steps), redis_bytes: self.redis_bytes.max(other.redis_bytes) }
+    }
 }
 
 impl Patience {
     fn new(now: Instant) -> Self {
-        Self { began: now, deadline: now + READY_TIMEOUT, busy: BTreeSet::new() }
+        Self { began: now, deadline: now + READY_TIMEOUT, busy: BTreeSet::new(), loaded: Loaded::default() }
     }
 
     /// This process reads or waits for saved jobs.
@@ -64,6 +81,16 @@ impl Patience {
     fn listens(&mut self, process: Process, now: Instant) {
         if self.busy.remove(&process) && self.busy.is_empty() {
             self.deadline = now + READY_TIMEOUT;
+        }
+    }
+
+    /// Who reads jobs has the usual time from each moment at which it has come further than ever. One that
+    /// stands still is given up, and so is one that begins over and over.
+    fn note_loaded(&mut self, loaded: Loaded, now: Instant) {
+        let furthest = self.loaded.max(loaded);
+        if furthest != self.loaded {
+            self.loaded = furthest;
+            self.deadline = self.deadline.max(now + READY_TIMEOUT);
         }
     }
 
@@ -83,16 +110,18 @@ struct Missing {
     what: String,
     /// The process whose log says why.
     process: Process,
+    /// Where what is missing is an engine that leads.
+    loaded: Loaded,
 }
 
 impl Missing {
     fn new(process: Process, what: impl Into<String>) -> Self {
-        Self { what: what.into(), process }
+        Self { what: what.into(), process, loaded: Loaded::default() }
     }
 
     /// In words, with the last that its process has logged since then.
     fn describe(&self, state_dir: &StateDir, since: SystemTime) -> String {
-        let Self { what, process } = self;
+        let Self { what, process, .. } = self;
         match last_line(&state_dir.log_file(*process), since) {
             Some(line) => format!("{what}; the log of {process} ends with: {line}"),
             None => what.clone(),
@@ -137,6 +166,7 @@ impl Progress {
                 Ok(leader) => break leader,
                 Err(missing) => missing,
             };
+            self.patience.note_loaded(missing.loaded, Instant::now());
             if said_at.elapsed() > SILENCE {
                 said_at = Instant::now();
                 say(&format!(
@@ -220,10 +250,13 @@ async fn leader_when_ready(
 
 /// What the engine says of itself that leads: either may, as before the start the other one did.
 async fn who_leads(cluster: &Cluster) -> Result<EngineStatus, Missing> {
-    let mut missing = None;
+    let (mut missing, mut loaded) = (None, Loaded::default());
     for answer in ask_each(cluster).await {
         let what = match answer {
-            Ok((_, EngineStatus { idle: Some(idle), leader, .. })) => {
+            Ok((_, EngineStatus { idle: Some(idle), leader, load_steps, redis_loaded_bytes, .. })) => {
+                let (steps, redis_bytes) =
+                    (load_steps.unwrap_or_default(), redis_loaded_bytes.unwrap_or_default());
+                loaded = loaded.max(Loaded { steps, redis_bytes });
                 format!("the engine is not active: {idle}{}", foreign(leader.as_deref(), cluster))
             }
             Ok((_, about)) => return Ok(about),
@@ -231,7 +264,7 @@ async fn who_leads(cluster: &Cluster) -> Result<EngineStatus, Missing> {
         };
         missing.get_or_insert(what);
     }
-    Err(Missing::new(FIRST_ENGINE, missing.unwrap_or_default()))
+    Err(Missing { loaded, ..Missing::new(FIRST_ENGINE, missing.unwrap_or_default()) })
 }
 
 /// What to do where an engine leads that is none of this cluster; empty if it is one.
@@ -270,6 +303,35 @@ mod tests {
         assert_eq!(patience.deadline, began + SAVE_TIMEOUT);
         patience.listens(shard(0), later);
         assert_eq!(patience.deadline, later + READY_TIMEOUT);
+    }
+
+    #[test]
+    fn who_reads_jobs_has_the_usual_time_after_each_step_and_no_longer_table() {
+        let begun = Instant::now();
+        let mut patience = Patience::new(begun);
+        #[rustfmt::skip]
+        let cases = [
+            // at s, engine's steps, bytes of Redis, given up at s
+            (  1,   0,     0,  60, "nothing is read yet"),
+            ( 20,   0,   100,  80, "Redis reads its file"),
+            ( 50,   0, 5_000, 110, "it has read more"),
+            ( 70,   0, 5_000, 110, "it stands still"),
+            (100, 128,     0, 160, "an engine claims jobs"),
+            (150, 136,     0, 210, "it reads one of them"),
+            (200, 136,     0, 210, "it stands still"),
+            (205,   0,     0, 210, "it begins anew"),
+            (207, 128,     0, 210, "it was as far before"),
+            (209, 137,     0, 269, "it comes further"),
+        ];
+        let at = |s: u64| begun + Duration::from_secs(s);
+        for (at_s, steps, redis_bytes, until_s, what) in cases {
+            patience.note_loaded(Loaded { steps, redis_bytes }, at(at_s));
+            assert_eq!(patience.deadline, at(until_s), "{what}");
+        }
+        let mut saving = Patience::new(begun);
+        saving.note_busy(shard(0));
+        saving.note_loaded(Loaded { steps: 1, redis_bytes: 0 }, at(1));
+        assert_eq!(saving.deadline, begun + SAVE_TIMEOUT, "a shard may read for longer");
     }
 
     #[test]
