@@ -2,7 +2,7 @@
 
 use std::{io::ErrorKind, path::Path};
 
-use syncline_rpc::{ShardFault, hello::HelloError, threads::NoThread};
+use syncline_rpc::{NoDescriptor, ShardFault, hello::HelloError, threads::NoThread};
 use syncline_scheduler::ids::JobId;
 
 use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
@@ -86,6 +86,9 @@ pub enum PsError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// This process is at its limit, or the machine at its own: what it was to reach has no part in it.
+    #[error(transparent)]
+    NoDescriptor(#[from] NoDescriptor),
     /// The text names no blob: no shard was asked.
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
     Digest {
@@ -238,6 +241,7 @@ impl PsError {
             Self::Length { .. } => "E414",
             Self::Damaged { .. } => "E415",
             Self::Io { .. } => "E416",
+            Self::NoDescriptor(source) => source.code(),
             Self::Digest { .. } => "E417",
             Self::BindWithoutToken { .. } => "E418",
             Self::NoAddress { .. } => "E614",
@@ -289,6 +293,9 @@ impl PsError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Refused { fault } => return fault.hint(),
+            Self::NoDescriptor(_) => NoDescriptor::HINT,
+            // Its text stands for whatever could not be connected to.
+            Self::Unreachable { cause, .. } if cause.starts_with("[E665]") => NoDescriptor::HINT,
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
             Self::SmallOnly { .. } => {
                 "packets of full size are lost on the way, as where a tunnel or VPN carries less than the MTU of the machines: \
@@ -303,6 +310,7 @@ impl PsError {
                  checkpoint: `syncline submit FILE --new --resume JOB`"
             }
             Self::Io { source, .. } if NoThread::is_behind(source) => NoThread::HINT,
+            Self::Io { source, .. } if NoDescriptor::behind(source).is_some() => NoDescriptor::HINT,
             Self::Io { source, .. }
                 if [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable].contains(&source.kind()) =>
             {
@@ -423,6 +431,24 @@ mod tests {
         assert!(swapped.starts_with("/state/shard-0 is the state directory of shard 1/2,"), "{swapped}");
         assert!(swapped.contains("start this process with --shard 1/2"), "{swapped}");
         assert!(hint("0/3").starts_with("start it with --shard and the engine with --shards as before"));
+    }
+
+    #[test]
+    fn a_process_at_its_limit_on_open_files_is_told_of_that_and_of_no_shard() {
+        let none = NoDescriptor::explain(std::io::Error::from_raw_os_error(libc::EMFILE));
+        let cause = none.to_string();
+        let errors = [
+            PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause },
+            NoDescriptor::behind(&none).unwrap().into(),
+            PsError::Io {
+                what: "cannot open x".into(),
+                source: std::io::Error::from_raw_os_error(libc::EMFILE),
+            },
+        ];
+        for error in errors {
+            assert!(error.hint().unwrap().contains("LimitNOFILE"), "{error}");
+            assert!(!error.is_permanent(), "{error}");
+        }
     }
 
     #[test]

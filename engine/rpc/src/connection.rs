@@ -28,6 +28,7 @@ use super::{
     codec::{Postcard, framing},
     greeters::Greeters,
     hello::{self, HelloError, Role},
+    open_files::NoDescriptor,
     refusals::Refusals,
     shard_position::ShardPosition,
     threads,
@@ -96,7 +97,8 @@ async fn open<Req: Serialize, Resp: DeserializeOwned>(
     token: &Token,
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
-        let mut stream = connect_first(&resolve(address).await?).await?;
+        let connected = connect_first(&resolve(address).await?).await;
+        let mut stream = connected.map_err(NoDescriptor::explain)?;
         refuse_ourselves(&stream)?;
         tune(&stream)?;
         hello::greet(&mut stream, role, shard, token).await?;
@@ -207,7 +209,7 @@ pub async fn accept_noting<F>(
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: wait for some connection to end.
+                // Out of descriptors, most likely: wait for some connection to end.
                 refusals.log_accept(&error);
                 sleep(Duration::from_millis(50)).await;
                 continue;

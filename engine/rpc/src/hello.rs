@@ -13,6 +13,7 @@ use super::{
         ANSWER_BYTES, CALL_BYTES, CHALLENGE_BYTES, Caller, Listener, NO_PROOF, RESPONSE_BYTES, answer,
         role_of,
     },
+    open_files::NoDescriptor,
 };
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
@@ -83,7 +84,10 @@ impl HelloError {
             Self::Token => Self::Token,
             Self::Role(role) => Self::Role(*role),
             Self::OtherShard(shard) => Self::OtherShard(*shard),
-            Self::Io(error) => Self::Io(io::Error::new(error.kind(), error.to_string())),
+            Self::Io(error) => Self::Io(
+                NoDescriptor::behind(error)
+                    .map_or_else(|| io::Error::new(error.kind(), error.to_string()), Into::into),
+            ),
         }
     }
 
@@ -100,6 +104,7 @@ impl HelloError {
                 "shards may have exchanged their addresses, which is passing; if it stays, two of them announce the same address: see \
                  --listen and --advertise of `syncline ps`"
             }
+            Self::Io(error) if NoDescriptor::behind(error).is_some() => NoDescriptor::HINT,
             Self::Io(_) => "see whether it runs there and its port can be reached",
         };
         Some(hint.to_owned())

@@ -8,7 +8,7 @@ use std::{
 
 use tracing::{debug, warn};
 
-use super::hello::HelloError;
+use super::{hello::HelloError, open_files::NoDescriptor};
 
 /// At most one line in this time: a stranger must not be able to fill the disk.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -60,8 +60,12 @@ impl Refusals {
 
     /// Logs that nobody could be let in, as where the limit on open files is reached.
     pub fn log_accept(&self, error: &io::Error) {
-        if let Some(before) = self.due() {
-            warn!(%error, failed_before = before, "no connection can be accepted; is it the limit on open files (ulimit -n)?");
+        let Some(before) = self.due() else { return };
+        match NoDescriptor::behind(error) {
+            Some(error) => {
+                warn!(%error, hint = NoDescriptor::HINT, failed_before = before, "callers wait until a connection ends")
+            }
+            None => warn!(%error, failed_before = before, "no connection can be accepted"),
         }
     }
 

@@ -1,11 +1,14 @@
 //! Why the store refused or failed.
 
 use std::{
+    error::Error,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use redis::{ErrorKind, RedisError};
+use syncline_rpc::NoDescriptor;
 use syncline_scheduler::ids::JobId;
 
 use super::address::RedisAddress;
@@ -264,13 +267,13 @@ impl StoreError {
             },
             _ if is_of_database(error) => Self::Database { url, refusal: error.to_string() },
             _ if is_foreign(error) => Self::foreign("connect", address),
-            _ => Self::Unavailable { op: "connect", cause: format!("{url}: {error}") },
+            _ => Self::Unavailable { op: "connect", cause: format!("{url}: {}", in_words(error)) },
         }
     }
 
     /// What an error of the server at `address` means.
     pub(super) fn of(op: &'static str, address: &RedisAddress, error: &RedisError) -> Self {
-        let cause = format!("{address}: {error}");
+        let cause = format!("{address}: {}", in_words(error));
         // Before Redis 7, what a script was refused is told in the text of another error.
         let told = |code: &str| error.code() == Some(code) || cause.contains(&format!("-{code} "));
         let passing = error.is_io_error()
@@ -288,6 +291,15 @@ impl StoreError {
             _ => Self::Refused { op, cause },
         }
     }
+}
+
+/// What went wrong, which may have no part of the server's.
+fn in_words(error: &RedisError) -> String {
+    let behind = || {
+        let source: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+        NoDescriptor::behind(source.downcast_ref()?)
+    };
+    behind().map_or_else(|| error.to_string(), |none| none.to_string())
 }
 
 /// Whether the server wants another password, or one at all. Nothing is said of what was asked.
@@ -335,6 +347,19 @@ mod tests {
 
     fn of(op: &'static str, error: &RedisError) -> StoreError {
         StoreError::of(op, &"redis://:secret@h:6379/".into(), error)
+    }
+
+    #[test]
+    fn an_engine_without_a_descriptor_says_so_and_not_that_redis_is_away() {
+        // EMFILE, as Linux and macOS number it.
+        let error = RedisError::from(io::Error::from_raw_os_error(24));
+        for error in [of("commit", &error), StoreError::of_connecting(&"redis://h:6379/".into(), &error)] {
+            assert!(error.is_passing(), "{error:?}");
+            assert!(
+                error.to_string().contains("[E665] no descriptor for another file or connection is left"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

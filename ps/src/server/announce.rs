@@ -10,8 +10,8 @@ use std::{
 };
 
 use syncline_rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ReplicaRole, ShardHello, ShardOrders,
-    ShardRegistryClient,
+    CallError, EngineAddresses, EngineFault, EngineLink, NoDescriptor, OutageLogger, ReplicaRole, ShardHello,
+    ShardOrders, ShardRegistryClient,
     hello::{HelloError, Role},
     within,
 };
@@ -141,9 +141,10 @@ fn refused(fault: EngineFault, engines: &EngineAddresses, hello: &ShardHello) ->
 fn unreached(error: CallError, engines: &EngineAddresses) -> PsError {
     let engine = engines.to_string();
     match error {
-        CallError::Hello(HelloError::Io(cause)) => {
-            PsError::EngineUnavailable { engine, cause: cause.to_string() }
-        }
+        CallError::Hello(HelloError::Io(cause)) => match NoDescriptor::behind(&cause) {
+            Some(ours) => ours.into(),
+            None => PsError::EngineUnavailable { engine, cause: cause.to_string() },
+        },
         CallError::Hello(source) => PsError::EngineRefused { engine, source },
         lost => PsError::EngineUnavailable { engine, cause: lost.to_string() },
     }

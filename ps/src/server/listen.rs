@@ -57,7 +57,7 @@ pub(super) fn spawn(
             match accepted {
                 Ok((socket, peer)) => start(&shared, &control, socket, transport, &peer),
                 Err(error) => {
-                    // Out of file descriptors, most likely: wait for some connection to end.
+                    // Out of descriptors, most likely: wait for some connection to end.
                     shared.refusals.log_accept(&error);
                     thread::sleep(Duration::from_millis(50));
                 }

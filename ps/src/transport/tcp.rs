@@ -8,7 +8,7 @@ use std::{
 };
 
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
-use syncline_rpc::refuse_ourselves;
+use syncline_rpc::{NoDescriptor, refuse_ourselves};
 
 use super::{Socket, Transport};
 
@@ -26,7 +26,7 @@ pub fn connect(address: &str, limit: Duration, connecting: &dyn Fn(&Socket)) -> 
     for target in address.to_socket_addrs()? {
         match connect_one(target, limit, connecting) {
             Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
+            Err(error) => last = NoDescriptor::explain(error),
         }
     }
     Err(last)

@@ -14,7 +14,7 @@ use std::{
 
 use syncline_ps::PsError;
 use syncline_rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, RegisterReply, WorkerKey,
+    CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, NoDescriptor, RegisterReply, WorkerKey,
     WorkerServiceClient, hello::HelloError, within,
 };
 use syncline_scheduler::{
@@ -57,6 +57,9 @@ const OTHER_RELEASE_HINT: &str = "nothing in the middle of an upgrade; otherwise
 pub(super) fn away_hint(error: &CallError) -> &'static str {
     match error {
         CallError::Hello(HelloError::Version { .. }) => OTHER_RELEASE_HINT,
+        CallError::Hello(HelloError::Io(cause)) if NoDescriptor::behind(cause).is_some() => {
+            NoDescriptor::HINT
+        }
         _ => ENGINE_AWAY_HINT,
     }
 }
@@ -307,6 +310,8 @@ mod tests {
         }
         assert!(away_hint(&other_release()).contains("of the engine's release"));
         assert!(away_hint(&away()).contains("--engine"));
+        let at_limit = std::io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(away_hint(&HelloError::Io(at_limit).into()).contains("ulimit -n"));
         let panicked = CallError::Panicked { panic: "bug".into() };
         assert!(!may_pass(&panicked, true), "the same would come again");
     }

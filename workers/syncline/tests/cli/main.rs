@@ -15,6 +15,7 @@ mod hangup;
 mod job;
 mod json;
 mod labels;
+mod machine;
 mod metrics;
 mod model;
 mod model_process;

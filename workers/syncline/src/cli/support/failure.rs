@@ -14,6 +14,7 @@ use clap::{
 };
 
 use syncline::Coded;
+use syncline_rpc::NoDescriptor;
 use syncline_scheduler::fault_code::FaultCode;
 use syncline_workers::error_chain;
 
@@ -72,8 +73,11 @@ impl Failure {
 
     /// An error of a library, with its own hint. One that has none is not expected here.
     pub(crate) fn of(exit: Exit, error: impl Coded + Send + Sync + 'static) -> Self {
-        let hint = error.hint().unwrap_or_else(|| REPORT.to_owned());
-        Self::new(exit, error, hint)
+        let of_files = |error: &(dyn Error + 'static)| {
+            error.downcast_ref().and_then(NoDescriptor::behind).and_then(|none| none.hint())
+        };
+        let hint = error_chain(&error).find_map(of_files).or_else(|| error.hint());
+        Self::new(exit, error, hint.unwrap_or_else(|| REPORT.to_owned()))
     }
 
     /// The same with other words for what helps.
