@@ -95,6 +95,14 @@ pub enum KitError {
         /// Who owns it, or may write into it.
         why: String,
     },
+    /// What lies in the cache is executed, or loaded as a library, which the system refuses there.
+    #[error("[E666] the cache `{}` is on a file system that executes nothing (mounted with `noexec`), where {part} cannot be loaded", path.display())]
+    NoExec {
+        /// Part that is looked for.
+        part: Part,
+        /// The cache.
+        path: PathBuf,
+    },
     /// A fetched program does not run here: most likely the system's C library is too old for the wheel.
     #[error("[E109] `{}` was fetched for this platform, but {problem}", path.display())]
     Unusable {
@@ -202,6 +210,7 @@ impl KitError {
             Self::NoDriver { .. } => "E491",
             Self::MissingCuda { .. } => "E492",
             Self::Foreign { .. } => "E659",
+            Self::NoExec { .. } => "E666",
             Self::CutManifest { .. } => "E662",
         }
     }
@@ -231,6 +240,11 @@ impl KitError {
             Self::Foreign { .. } => "name a cache of your own with SYNCLINE_CACHE, such as a folder below your home; if nobody else has put \
                 anything there, `chmod o-w` it, or have it belong to you"
                 .into(),
+            Self::NoExec { path, .. } => format!(
+                "name a cache on another file system with SYNCLINE_CACHE, or XDG_CACHE_HOME; or have this one execute what it holds: \
+                 `mount -o remount,exec \"$(findmnt -n -o TARGET --target '{}')\"`",
+                path.display()
+            ),
             Self::CutManifest { line, .. } => format!(
                 "keep all files: copy the folder, then restore the manifest from a backup, or write the line that it lost at its end, `{line}`; to go on \
                  without that data, move the folder away"

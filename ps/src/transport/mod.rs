@@ -36,4 +36,5 @@ pub use socket::Socket;
 pub use tcp::connect as connect_tcp;
 pub(crate) use tcp::size_buffers;
 pub use unix::connect as connect_unix;
+pub use unix::{MAX_SOCKET_PATH_BYTES, SocketFolder, socket_folder};
 pub(crate) use unix::{SocketFile, bind as bind_unix};

@@ -51,7 +51,7 @@ impl Drop for SocketFile {
 
 /// Listens on a new file in the user's own folder, from which files of shards that were killed are removed.
 pub(crate) fn bind() -> io::Result<(socket2::Socket, SocketFile)> {
-    bind_below(&named_folder())
+    bind_below(&socket_folder().take()?)
 }
 
 /// Where somebody else has made that folder, they keep nobody from a folder of another name.
@@ -88,12 +88,65 @@ fn bind_in(folder: &Path) -> io::Result<(socket2::Socket, SocketFile)> {
     Ok((socket, file))
 }
 
-/// `$XDG_RUNTIME_DIR/syncline`, or a folder in the one for temporary files.
-fn named_folder() -> PathBuf {
+/// Most bytes of the path of a unix socket, without the zero behind it.
+pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// Where a shard makes its unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketFolder {
+    /// `None`: no path there would be short enough.
+    pub dir: Option<PathBuf>,
+    /// It would come first, and its path is too long.
+    pub passed_over: Option<PathBuf>,
+}
+
+/// `$XDG_RUNTIME_DIR/syncline`, or a folder in the one for temporary files, where the path of a socket is
+/// short enough.
+pub fn socket_folder() -> SocketFolder {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
-    match runtime {
-        Some(dir) => dir.join("syncline"),
-        None => env::temp_dir().join(format!("syncline-{}", own_user())),
+    let temporary = env::temp_dir().join(format!("syncline-{}", own_user()));
+    SocketFolder::of(runtime.map(|dir| dir.join("syncline")).into_iter().chain([temporary]))
+}
+
+impl SocketFolder {
+    /// The first of these that will do.
+    fn of(candidates: impl Iterator<Item = PathBuf>) -> Self {
+        let (mut dir, mut passed_over) = (None, None);
+        for candidate in candidates {
+            if Self::path_bytes(&candidate) <= MAX_SOCKET_PATH_BYTES {
+                dir = Some(candidate);
+                break;
+            }
+            passed_over.get_or_insert(candidate);
+        }
+        Self { dir, passed_over }
+    }
+
+    /// Of a socket in this folder, or in one beside it where somebody else has made it.
+    pub fn path_bytes(folder: &Path) -> usize {
+        let longest = "-0123456789abcdef/0123456789abcdef0123456789abcdef.".len() + ENDING.len();
+        folder.as_os_str().len() + longest
+    }
+
+    /// # Errors
+    /// Where there is none, with the variable to change.
+    fn take(self) -> io::Result<PathBuf> {
+        let length = |path: &Path| (path.display().to_string(), Self::path_bytes(path));
+        match self {
+            Self { dir: Some(dir), passed_over: None } => Ok(dir),
+            Self { dir: Some(dir), passed_over: Some(long) } => {
+                let (path, bytes) = length(&long);
+                warn!(%path, bytes, most = MAX_SOCKET_PATH_BYTES, taken = %dir.display(), "the path in XDG_RUNTIME_DIR is too long for a socket");
+                Ok(dir)
+            }
+            Self { dir: None, passed_over } => {
+                let (path, bytes) = length(&passed_over.unwrap_or_default());
+                let what = format!(
+                    "a socket in {path} would have a path of {bytes} bytes, and {MAX_SOCKET_PATH_BYTES} are the most: name a shorter folder with XDG_RUNTIME_DIR, or TMPDIR"
+                );
+                Err(io::Error::new(ErrorKind::InvalidInput, what))
+            }
+        }
     }
 }
 
@@ -226,6 +279,37 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(folder(0o700).path(), &link).unwrap();
         assert!(check_private(&link, user).is_err());
+    }
+
+    #[test]
+    fn a_folder_whose_path_is_too_long_for_a_socket_is_passed_over_and_named() {
+        let rest = SocketFolder::path_bytes(Path::new(""));
+        let path = |name: &str, bytes: usize| {
+            PathBuf::from(format!("/{name}{}", "x".repeat(bytes - 1 - name.len())))
+        };
+        let (fits, long) =
+            (path("a", MAX_SOCKET_PATH_BYTES - rest), path("b", MAX_SOCKET_PATH_BYTES - rest + 1));
+        let of = |candidates: [&PathBuf; 2]| SocketFolder::of(candidates.into_iter().cloned());
+        assert_eq!(of([&fits, &long]), SocketFolder { dir: Some(fits.clone()), passed_over: None });
+        let moved = of([&long, &fits]);
+        assert_eq!(moved, SocketFolder { dir: Some(fits.clone()), passed_over: Some(long.clone()) });
+        assert_eq!(moved.take().unwrap(), fits);
+        let none = of([&long, &long]).take().unwrap_err().to_string();
+        assert!(
+            none.contains("108 bytes, and 107 are the most: name a shorter folder with XDG_RUNTIME_DIR"),
+            "{none}"
+        );
+    }
+
+    #[test]
+    fn sockets_are_made_in_a_folder_of_the_longest_path_also_where_somebody_else_has_made_it() {
+        let dir = folder(0o700);
+        let room = MAX_SOCKET_PATH_BYTES - SocketFolder::path_bytes(dir.path()) - 1;
+        let named = dir.path().join("x".repeat(room));
+        assert_eq!(SocketFolder::path_bytes(&named), MAX_SOCKET_PATH_BYTES);
+        fs::write(&named, b"").unwrap();
+        let (_listener, file) = bind_below(&named).unwrap();
+        connect(file.path()).unwrap();
     }
 
     #[test]

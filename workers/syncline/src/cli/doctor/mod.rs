@@ -1,6 +1,7 @@
 //! `syncline doctor`: checks this machine and the cluster, and says what to do.
 
 mod cluster;
+mod folders;
 mod machine;
 mod redis;
 mod transports;
@@ -83,6 +84,7 @@ impl Finding {
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     log_as_command();
     let mut findings = machine::check(&args.connection, args.device);
+    findings.extend(folders::check());
     findings.extend(block_on(async { Ok(cluster::check(args).await) })?);
     if args.json {
         print_json(&findings)?;
