@@ -55,6 +55,19 @@ fn a_folder_whose_path_is_too_long_for_sockets_is_named_with_its_length_and_anot
 }
 
 #[test]
+fn an_onnx_runtime_that_cannot_be_loaded_is_told_with_what_the_loader_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("libonnxruntime.so");
+    File::create(&empty).unwrap();
+    let report = doctor(dir.path(), &[("ORT_DYLIB_PATH", &empty)]);
+    let found = finding(&report, "onnx runtime").unwrap();
+    assert_eq!(found["verdict"], "fail", "{found}");
+    let told = found["found"].as_str().unwrap();
+    assert!(told.starts_with("[E321]") && told.contains("file too short"), "{told}");
+    assert!(found["hint"].as_str().unwrap().contains("ORT_DYLIB_PATH"), "{found}");
+}
+
+#[test]
 fn a_cache_that_is_mounted_noexec_is_named_before_anything_is_fetched() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, state) = (dir.path().join("cache"), dir.path().join("state"));

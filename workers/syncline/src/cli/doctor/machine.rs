@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use syncline_kit::{Device, Found, KitError};
 use syncline_rpc::folder;
+use syncline_runtime::Runtime;
 use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding, Verdict};
@@ -61,8 +62,12 @@ fn device_parts(device: Device) -> Vec<Finding> {
         }
         Err(error) => return vec![part("onnx runtime", Err(error), |_| None)],
     };
-    let mut findings =
-        vec![part("onnx runtime", Ok(parts.onnxruntime), |found| library_version(&found.path))];
+    let mut findings = vec![match Runtime::load(&parts.onnxruntime.path) {
+        Ok(_) => part("onnx runtime", Ok(parts.onnxruntime), |found| library_version(&found.path)),
+        Err(error) => {
+            Finding::fail("onnx runtime", Exit::Internal, error.to_string(), error.hint().unwrap_or_default())
+        }
+    }];
     if device != Device::Cpu {
         let libraries = parts.preload.iter().map(|path| path.display().to_string());
         findings.push(Finding::ok("gpu", libraries.collect::<Vec<_>>().join(", ")));
