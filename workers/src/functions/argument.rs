@@ -7,7 +7,10 @@ use syncline_scheduler::{
     tasks::{Arg, InvalidTraining, TaskFailure, TaskRef},
 };
 
-use super::handle::{GraphNumber, OutcomeHandle, TaskHandle};
+use super::{
+    encoding,
+    handle::{GraphNumber, OutcomeHandle, TaskHandle},
+};
 
 /// Why a call cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +21,7 @@ pub enum ArgumentError {
     Encode {
         /// Position among the arguments of the call, from 0.
         position: usize,
-        /// What postcard says.
+        /// What the type itself, or postcard, says.
         cause: String,
     },
     /// Handles are of use in the graph alone that made them.
@@ -91,10 +94,10 @@ pub trait IntoArgument<T> {
 
 impl<T: Serialize> IntoArgument<T> for T {
     fn into_argument(self, position: usize, _: GraphNumber) -> Result<Arg, ArgumentError> {
-        let encoded = postcard::to_stdvec(&self);
+        let encoded = encoding::encode(&self);
         encoded
             .map(|bytes| Arg::Value(bytes.into()))
-            .map_err(|e| ArgumentError::Encode { position, cause: e.to_string() })
+            .map_err(|cause| ArgumentError::Encode { position, cause })
     }
 }
 

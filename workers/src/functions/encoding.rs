@@ -1,9 +1,26 @@
 //! Values as they travel between tasks: postcard, from the first byte to the last.
 
-use serde::de::DeserializeOwned;
+use std::io;
+
+use serde::{Serialize, de::DeserializeOwned};
 
 /// Why bytes are no value of a type however they were made.
 const NOT_DESCRIBED: &str = "postcard writes no names of fields, so that types with `#[serde(tag)]`, `#[serde(untagged)]`, or `#[serde(flatten)]`, and `serde_json::Value`, cannot be read";
+
+/// The bytes of a value.
+///
+/// # Errors
+/// In words, if serde or postcard does not take it.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(value).map_err(|error| match error {
+        // What the type itself said, postcard drops; another format repeats it.
+        postcard::Error::SerdeSerCustom => match serde_json::to_writer(io::sink(), value) {
+            Err(said) => said.to_string(),
+            Ok(()) => error.to_string(),
+        },
+        error => error.to_string(),
+    })
+}
 
 /// The value that these bytes are.
 ///
@@ -25,6 +42,21 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     use super::*;
+
+    /// It is refused by its own code.
+    struct Odd;
+
+    impl Serialize for Odd {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(serde::ser::Error::custom("7 is odd"))
+        }
+    }
+
+    #[test]
+    fn what_a_type_says_that_does_not_let_itself_be_encoded_is_told() {
+        assert_eq!(encode(&(1, Odd)), Err("7 is odd".to_owned()));
+        assert_eq!(encode(&(1u8, "a")), Ok(vec![1, 1, b'a']));
+    }
 
     #[derive(Serialize, Deserialize)]
     #[serde(tag = "kind")]

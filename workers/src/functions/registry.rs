@@ -239,12 +239,12 @@ fn given<O: Serialize>(
 ) -> Result<CallOutput, CallFault> {
     let function = || name.to_owned();
     match returned {
-        Ok(Next::Value(value)) => postcard::to_stdvec(&value)
+        Ok(Next::Value(value)) => encoding::encode(&value)
             .map(|bytes| {
                 let is_shown = context.is_shown && !bytes.is_empty();
                 CallOutput::Value(bytes, is_shown.then(|| preview(&value)).flatten())
             })
-            .map_err(|e| CallFault::Encode { function: function(), cause: e.to_string() }),
+            .map_err(|cause| CallFault::Encode { function: function(), cause }),
         Ok(Next::Of(handle)) => context
             .place_of(handle)
             .map(CallOutput::Added)

@@ -160,11 +160,13 @@ impl Core {
                     queued_until_us.map(|until_us| until_us.saturating_sub(job.led_us(now_us)) as f64 / 1e6);
                 let left_s = left_s.filter(|_| self.waits_for_a_worker(job, task));
                 let fails = left_s.map(|left_s| format!("; it fails in {left_s:.1} s if nobody begins it"));
-                let alone = faults.is_some_and(|faults| faults.alone);
-                let alone = if alone {
-                    "; it is to be the only task of a worker, because its worker was lost with others again and again"
-                } else {
-                    ""
+                let lost = match faults.map_or((false, 0), |faults| (faults.alone, faults.crashes)) {
+                    (true, _) => {
+                        "; it is to be the only task of a worker, because its worker was lost with others again and again".to_owned()
+                    }
+                    (false, 0) => String::new(),
+                    (false, 1) => "; a worker was lost while it ran there".to_owned(),
+                    (false, crashes) => format!("; {crashes} workers were lost while it ran there"),
                 };
                 let why = match job.graph.state(task) {
                     TaskState::Ready if job.avoided(task).is_empty() => {
@@ -173,7 +175,7 @@ impl Core {
                     }
                     _ => self.why_not_held(job, task, now_us),
                 };
-                why + alone + &fails.unwrap_or_default()
+                why + &lost + &fails.unwrap_or_default()
             }
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();

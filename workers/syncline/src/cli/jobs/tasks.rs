@@ -125,7 +125,7 @@ fn value_in_words(view: &TaskView) -> Option<String> {
     let bytes = view.value_bytes?;
     Some(match &view.value {
         Some(whole) if !whole.as_str().ends_with(Preview::ELLIPSIS) => whole.to_string(),
-        Some(cut) => format!("{cut} ({bytes} bytes)"),
+        Some(cut) => format!("{cut} ({bytes} bytes as it travels)"),
         None => format!("{bytes} bytes"),
     })
 }
@@ -226,7 +226,7 @@ mod tests {
             one_in_words(&view, &BTreeMap::new()).lines().nth(3).unwrap_or_default().to_owned()
         };
         assert_eq!(told(Some("[1,2]"), Some(3)), "value     [1,2]");
-        let long = format!("value     {}… (999 bytes)", "x".repeat(253));
+        let long = format!("value     {}… (999 bytes as it travels)", "x".repeat(253));
         assert_eq!(told(Some(&"x".repeat(999)), Some(999)), long);
         assert_eq!(told(None, Some(3)), "value     3 bytes");
         assert_eq!(told(None, None), "because   it waits");
