@@ -24,6 +24,7 @@ mod foreign_reports;
 mod giving_back;
 mod held_up;
 mod joining;
+mod lacking_workers;
 mod lb_bsp;
 mod lost_shards;
 mod lost_values;

@@ -34,6 +34,7 @@ mod job;
 mod job_phase;
 mod joining;
 mod json_number;
+mod lacking_workers;
 mod lost_best;
 mod lost_shards;
 mod member;

@@ -23,6 +23,14 @@ fn pause_us(failures: u32) -> u64 {
 
 const LONGEST_PAUSE_US: u64 = 60_000_000;
 
+/// What a running job as a whole waits for.
+pub(super) enum Wait {
+    /// In words.
+    Told(String),
+    /// So many workers at once: nobody takes part.
+    Workers(u32),
+}
+
 impl Job {
     /// Everything that follows from the present state; called after every input that may have changed it, and
     /// at each tick.
@@ -30,8 +38,13 @@ impl Job {
         if !matches!(self.state.phase, Phase::Running) {
             return;
         }
-        let waits = self.describe_wait(turn.now_us);
-        self.wait_for(waits);
+        self.note_presence(turn.now_us);
+        match self.describe_wait(turn.now_us) {
+            None => self.wait_for(None),
+            Some(Wait::Told(what)) => self.wait_for(Some(what)),
+            // Noted behind this, by who knows of all workers: see `lacking_workers`.
+            Some(Wait::Workers(_)) => {}
+        }
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
             Some(TrainingTaskState::Ready) => {
@@ -123,8 +136,23 @@ impl Job {
         }
     }
 
-    /// What a running job as a whole waits for, in words.
-    fn describe_wait(&self, now_us: u64) -> Option<String> {
+    /// What a running job as a whole waits for.
+    pub(super) fn describe_wait(&self, now_us: u64) -> Option<Wait> {
+        if let Some(what) = self.describe_obstacle(now_us) {
+            return Some(Wait::Told(what));
+        }
+        if self.members.values().any(|m| !m.is_gone()) {
+            let late = self.describe_standstill(now_us).or_else(|| self.describe_beginners());
+            return late.map(Wait::Told);
+        }
+        Some(match self.needed_behind_training() {
+            Some(0) => Wait::Told("the shards, which write its snapshot".into()),
+            needed => Wait::Workers(needed.unwrap_or(self.train().min_workers)),
+        })
+    }
+
+    /// What keeps it from going on, whoever takes part, in words.
+    fn describe_obstacle(&self, now_us: u64) -> Option<String> {
         if let Some(lost) = self.describe_lost_shards() {
             return Some(lost);
         }
@@ -150,26 +178,7 @@ impl Job {
         if self.is_writing_its_end() {
             return Some(self.waits_for_writing().into());
         }
-        if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {
-            return Some(what);
-        }
-        if self.members.values().any(|m| !m.is_gone()) {
-            return self.describe_standstill(now_us).or_else(|| self.describe_beginners());
-        }
-        let needed = self.needed_behind_training();
-        if needed == Some(0) {
-            return Some("the shards, which write its snapshot".into());
-        }
-        let excluded = self.exclusions();
-        Some(match excluded.is_empty() {
-            true => match needed.unwrap_or(self.train().min_workers) {
-                0 | 1 => "a worker: it has none just now".into(),
-                least => format!(
-                    "{least} workers, its `min_workers`: it has none just now, and begins again with so many"
-                ),
-            },
-            false => format!("a worker that can run it: {excluded}"),
-        })
+        self.describe_evaluation(now_us).filter(|_| self.active().next().is_some())
     }
 
     pub(super) fn is_postponed(&self, id: &TaskId, now_us: u64) -> bool {

@@ -201,7 +201,7 @@ impl Core {
     }
 
     /// Which workers that train are there and what they do, in words.
-    fn describe_workers(&self) -> String {
+    pub(super) fn describe_workers(&self) -> String {
         let all = self.workers.values().filter(|about| about.trains).count();
         let idle = self.idle.len();
         match (all, self.workers.len()) {
@@ -276,7 +276,7 @@ impl Job {
     }
 
     /// Idle workers that may join, those of processes that train least first, and one of each process.
-    fn idle_workers(
+    pub(super) fn idle_workers(
         &self,
         workers: &BTreeMap<Incarnation, WorkerInfo>,
         idle: &BTreeSet<Incarnation>,

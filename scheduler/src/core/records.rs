@@ -227,6 +227,12 @@ pub struct JobState {
     /// Workers that came to it, those that left included.
     #[serde(default)]
     pub joined: u32,
+    /// Most workers that took part at a time, or were about to.
+    #[serde(default)]
+    pub most_workers: u32,
+    /// Since when none does, while it trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_workers_since_us: Option<u64>,
     /// Workers whose seals are complete.
     #[serde(default)]
     pub seals: u64,
@@ -285,6 +291,8 @@ impl JobState {
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train, epochs_complete, samples, watch),
             joined: 0,
+            most_workers: 0,
+            without_workers_since_us: None,
             seals: 0,
             cancel_reason: String::new(),
             trains_for: None,

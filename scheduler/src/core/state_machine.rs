@@ -117,6 +117,7 @@ impl Core {
                     job.advance(turn);
                 }
             }
+            self.describe_lacking(&touched, turn.now_us);
             self.release_unneeded(&touched, turn);
             // A job that ended just now leaves its workers to the next one.
             place = false;
