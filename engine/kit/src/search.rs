@@ -230,7 +230,7 @@ impl Search {
 
 /// Whether a folder lies, or would, on a file system that is mounted so that nothing there can be executed.
 fn executes_nothing(folder: &Path) -> bool {
-    let disk = statvfs(&nearest(folder));
+    let disk = statvfs(nearest(folder));
     disk.is_ok_and(|disk| disk.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
