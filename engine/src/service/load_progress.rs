@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(said(), "it reads its jobs: 8 of 300");
 
         progress.failed();
-        activate.send_replace(Err(InactiveReason::Store { cause: "it hangs".into() }));
+        drop(activate.send_replace(Err(InactiveReason::Store { cause: "it hangs".into() })));
         progress.listed(300);
         progress.claimed(300);
         progress.read(8);
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(said(), "it reads its jobs: 16 of 300");
 
         progress.succeeded();
-        activate.send_replace(Err(InactiveReason::Changing));
+        drop(activate.send_replace(Err(InactiveReason::Changing)));
         progress.listed(300);
         assert_eq!(said(), "it takes the lead and its jobs over: 0 of 300");
     }
