@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Assignment, EvaluationSums, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
+    core::{
+        Assignment, Blame, EvaluationSums, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work,
+    },
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::ShardModel,
 };
@@ -25,6 +28,8 @@ pub struct Worker {
     resend: bool,
     /// Reports of a local round that is not pushed yet.
     held: Vec<TaskReport>,
+    /// First iteration of the last local round, and the one that comes next in it.
+    round: Option<(u64, u64)>,
     /// The store has lost something: tasks are revoked of which nobody knows that others follow them.
     has_lost: bool,
 }
@@ -51,6 +56,7 @@ impl Worker {
             unsettled,
             resend: false,
             held,
+            round: None,
             has_lost: false,
         }
     }
@@ -152,6 +158,11 @@ impl Worker {
             let sums = EvaluationSums { loss, weight: 1.0, samples: 3, ..EvaluationSums::default() };
             return self.done(Outcome::Evaluated(sums));
         };
+        if matches!(self.stage, Stage::Pulling) && !self.goes_on_with(seq, gradient) {
+            let reason = "it does not continue the round that is open".to_owned();
+            let (code, blame) = (FaultCode::new("E460"), Blame::Worker);
+            return self.done(Outcome::Failed { code, reason, blame });
+        }
         match self.stage {
             Stage::Pulling => self.stage = Stage::Computing,
             Stage::Computing => match gradient {
@@ -183,6 +194,18 @@ impl Worker {
             }
         }
         Vec::new()
+    }
+
+    /// Whether an iteration begins a local round, continues the one that is open, or belongs to none. The
+    /// reports of a round that is given up are, too.
+    fn goes_on_with(&mut self, seq: u64, gradient: GradientUse) -> bool {
+        let GradientUse::LocalStep { first, .. } = gradient else { return true };
+        let continues = seq == first || self.round == Some((first, seq));
+        if seq == first || !continues {
+            self.held.clear();
+        }
+        self.round = continues.then_some((first, seq + 1));
+        continues
     }
 
     /// The front iteration is computed; unless it is inside a local round, everything so far is pushed as
