@@ -80,6 +80,7 @@ impl Job {
         };
         let batch = member.fitting(train);
         self.members.insert(worker, Member { batch, ..member });
+        self.count_workers();
         if matches!(entry, Entry::AtOnce) {
             return self.take_part(worker, turn);
         }

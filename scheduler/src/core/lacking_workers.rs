@@ -35,17 +35,22 @@ impl Job {
         }
     }
 
-    /// Counts who takes part, and since when nobody does.
-    pub(super) fn note_presence(&mut self, now_us: u64) {
+    /// A worker has come: counts how many there are.
+    pub(super) fn count_workers(&mut self) {
         let present = u32::try_from(self.present().count()).unwrap_or(u32::MAX);
-        let state = &mut self.state;
-        let most = state.most_workers.max(present);
-        let since_us = match present {
-            0 => state.without_workers_since_us.or(Some(now_us)),
-            _ => None,
+        self.state.most_workers = self.state.most_workers.max(present);
+        self.changes.job_state = true;
+    }
+
+    /// Notes since when nobody takes part. Called for every report: it looks no further than the first that
+    /// does.
+    pub(super) fn note_absence(&mut self, now_us: u64) {
+        let since_us = match self.present().next() {
+            None => self.state.without_workers_since_us.or(Some(now_us)),
+            Some(_) => None,
         };
-        if (most, since_us) != (state.most_workers, state.without_workers_since_us) {
-            (state.most_workers, state.without_workers_since_us) = (most, since_us);
+        if since_us != self.state.without_workers_since_us {
+            self.state.without_workers_since_us = since_us;
             self.changes.job_state = true;
         }
     }

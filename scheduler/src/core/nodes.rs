@@ -38,7 +38,7 @@ impl Job {
         if !matches!(self.state.phase, Phase::Running) {
             return;
         }
-        self.note_presence(turn.now_us);
+        self.note_absence(turn.now_us);
         match self.describe_wait(turn.now_us) {
             None => self.wait_for(None),
             Some(Wait::Told(what)) => self.wait_for(Some(what)),
