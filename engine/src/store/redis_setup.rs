@@ -71,7 +71,9 @@ impl RedisRisk {
         let (limit_bytes, policy) = (info_number(info, "maxmemory"), info_text(info, "maxmemory_policy"));
         let evicts =
             limit_bytes.filter(|&bytes| bytes > 0).zip(policy.filter(|&policy| policy != "noeviction"));
-        let keeps_nothing = info_number(info, "aof_enabled") == Some(0) && saves == Some("");
+        // One that still reads its append-only file says that it writes none.
+        let is_loading = info_number(info, "loading") == Some(1);
+        let keeps_nothing = !is_loading && info_number(info, "aof_enabled") == Some(0) && saves == Some("");
         let evicts =
             evicts.map(|(limit_bytes, policy)| Self::Evicts { policy: policy.to_owned(), limit_bytes });
         evicts.into_iter().chain(keeps_nothing.then_some(Self::KeepsNothing)).collect()
@@ -122,7 +124,7 @@ mod tests {
         let evicts = |policy: &str| RedisRisk::Evicts { policy: policy.to_owned(), limit_bytes: 9 };
         let nothing = RedisRisk::KeepsNothing;
         #[rustfmt::skip]
-        let cases: [(&str, Option<&str>, &[RedisRisk]); 8] = [
+        let cases: [(&str, Option<&str>, &[RedisRisk]); 9] = [
             ("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n",    Some(""),      &[]),
             ("maxmemory:9\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n",     Some(""),      &[]),
             ("maxmemory:9\r\nmaxmemory_policy:volatile-ttl\r\naof_enabled:1\r\n",   Some(""),      &[evicts("volatile-ttl")]),
@@ -130,6 +132,7 @@ mod tests {
             ("maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\n",     Some(""),      std::slice::from_ref(&nothing)),
             ("maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\n",     None,          &[]),
             ("maxmemory:9\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\n",    Some(""),      &[evicts("allkeys-lru"), nothing.clone()]),
+            ("maxmemory:0\r\nloading:1\r\naof_enabled:0\r\n",                        Some(""),      &[]),
             ("",                                                                    Some(""),      &[]),
         ];
         for (info, saves, want) in cases {
