@@ -64,7 +64,7 @@ impl UnclaimedJobs {
 
     /// An engine does not know the job, or it is over. It is frozen, also where nobody has asked for it since it
     /// was read, since workers go on by themselves; and written down, unless it was since it is frozen. Where
-    /// it lies then; `None`: an engine has asked for it meanwhile.
+    /// it lies then; `None`: an engine has asked for it meanwhile, or another order has set it aside.
     pub(super) fn set_aside(
         &self,
         saves: &Saves,
@@ -84,6 +84,10 @@ impl UnclaimedJobs {
             && let Some(Some(path)) = lock(&self.jobs).get(shard.run())
         {
             return Ok(Some(path.clone()));
+        }
+        // Another order was faster. Behind the question above: it is written first.
+        if shard.is_aside() {
+            return Ok(None);
         }
         let path = saves.set_aside(shard)?;
         let mut unclaimed = lock(&self.jobs);

@@ -270,6 +270,11 @@ impl JobShard {
         self.end.get() == Some(JobEnd::Written)
     }
 
+    /// Whether it is held on disk alone. Waits for nobody.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.end.get() == Some(JobEnd::Aside)
+    }
+
     /// An engine asks for it after all. Whether it goes on: what was [set aside](JobShard::end_aside) before
     /// is on disk only, and what is over stays so.
     pub(crate) fn thaw(&self) -> bool {

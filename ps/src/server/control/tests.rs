@@ -364,6 +364,19 @@ fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for(
     assert!(!shared.unclaimed.is_set_aside(job.run()));
 }
 
+/// An engine tells to set it aside, and asks for another job of the name, at once.
+#[test]
+fn two_orders_that_set_a_job_aside_leave_it_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, job) = serving(dir.path());
+    let epoch = EngineEpoch(1);
+    let aside = write_aside(&shared, epoch, &job).unwrap().unwrap();
+    let_go(&shared, epoch, aside).unwrap();
+    assert!(write_aside(&shared, epoch, &job).unwrap().is_none(), "the other one had found it open");
+    assert!(dir.path().join("jobs/digits-00000000.forgotten").exists());
+    assert!(shared.unclaimed.is_set_aside(job.run()));
+}
+
 #[test]
 fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {
     let runtime = Runtime::new().unwrap();

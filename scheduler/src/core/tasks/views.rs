@@ -165,8 +165,12 @@ impl Core {
                         "; it is to be the only task of a worker, because its worker was lost with others again and again".to_owned()
                     }
                     (false, 0) => String::new(),
-                    (false, 1) => "; a worker was lost while it ran there".to_owned(),
-                    (false, crashes) => format!("; {crashes} workers were lost while it ran there"),
+                    // Who comes last for it says why.
+                    (false, _) if !job.avoided(task).is_empty() => String::new(),
+                    (false, 1) => "; an attempt before ended with its worker, or failed by its machine".to_owned(),
+                    (false, crashes) => {
+                        format!("; {crashes} attempts before ended with their workers, or failed by their machines")
+                    }
                 };
                 let why = match job.graph.state(task) {
                     TaskState::Ready if job.avoided(task).is_empty() => {
