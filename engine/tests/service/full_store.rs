@@ -118,13 +118,25 @@ async fn at_the_memory_limit_jobs_wait_and_go_on_once_an_old_one_was_deleted() {
         client.cancel(within(TEST_TIMEOUT), old.clone().into(), String::new(), 0).await.unwrap()
     })
     .await;
-    let used = store.memory().await.unwrap().unwrap().used_bytes;
-    limit(&store, used - 3_000_000).await;
+    let fill = async || {
+        let used = store.memory().await.unwrap().unwrap().used_bytes;
+        limit(&store, used - 3_000_000).await;
+    };
+    let write = |paused: bool| {
+        let (client, of) = (client.clone(), id.clone());
+        tokio::spawn(async move { client.pause(within(TEST_TIMEOUT), of, paused).await })
+    };
+    fill().await;
 
-    // The first one waits to be written, unless something else does; others are refused meanwhile.
-    let (other, of) = (client.clone(), id.clone());
-    tokio::spawn(async move { other.pause(within(TEST_TIMEOUT), of, true).await });
+    // The first one waits to be written, unless something else does; others are refused meanwhile. Where it is
+    // written after all, the server has let go of what it held of the large one that came.
+    let (mut paused, mut writing) = (true, write(true));
     until(async || {
+        if writing.is_finished() {
+            fill().await;
+            paused = !paused;
+            writing = write(paused);
+        }
         let notes = client.job(within(TEST_TIMEOUT), id.clone().into()).await.unwrap().ok()?.notes;
         notes.iter().any(|note| note.contains("[E640]") && note.contains("syncline delete JOB")).then_some(())
     })
