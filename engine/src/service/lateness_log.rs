@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// At most one line in this time says that this process was not awake: on a busy machine it happens each second.
+/// At most one line in this time says that this process was not awake: on a busy machine it happens each
+/// second.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often this process was not awake, and for how long in all.

@@ -255,8 +255,8 @@ async fn connect(cluster: &Cluster) -> Result<(Client, EngineStatus), ClientErro
     }
 }
 
-/// Whether nobody answers, or no engine leads for want of its Redis or of what it still reads; not an address that names a standby
-/// alone.
+/// Whether nobody answers, or no engine leads for want of its Redis or of what it still reads; not an address
+/// that names a standby alone.
 fn may_come(error: &ClientError) -> bool {
     use InactiveReason::{Loading, Store, StoreLoading};
     let comes = |why: &InactiveReason| matches!(why, Store { .. } | StoreLoading { .. } | Loading(_));
