@@ -110,7 +110,7 @@ fn a_function_that_nobody_has_is_told_with_the_one_that_was_probably_meant() {
         submit(&mut core, vec![class], vec![task(0, &[])]);
         reason(&core, 0)
     };
-    let nobody = "none of the 1 workers that run tasks has the function";
+    let nobody = "the only worker that runs tasks does not have the function";
     assert_eq!(reason_of("image.resise"), format!("{nobody} `image.resise`; did you mean `image.resize`?"));
     assert_eq!(reason_of("count"), format!("{nobody} `count`"));
 }

@@ -123,7 +123,7 @@ async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
     let run = cluster.client.submit_tasks(&graph).await.unwrap();
     let view = cluster.client.tasks(run.id(), &TaskQuery { limit: 1, ..TaskQuery::default() }).await.unwrap();
     let reason = &view[0].reason;
-    assert_eq!(reason, "none of the 1 workers that run tasks has the function `syncline.run-model`");
+    assert_eq!(reason, "the only worker that runs tasks does not have the function `syncline.run-model`");
     cluster.cluster.add_worker(Throttle::default());
     assert_eq!(run.get(&both).await.unwrap()[0].values::<f32>().unwrap(), [2.0]);
     cluster.stop().await;

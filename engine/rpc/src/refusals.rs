@@ -8,20 +8,19 @@ use std::{
 
 use tracing::{debug, warn};
 
-use super::{hello::HelloError, open_files::NoDescriptor};
+use super::{hello::HelloError, log_limit::LogLimit, open_files::NoDescriptor};
 
 /// At most one line in this time: a stranger must not be able to fill the disk.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What one listener has refused recently.
-#[derive(Debug, Default)]
-pub struct Refusals(Mutex<Recent>);
+#[derive(Debug)]
+pub struct Refusals(Mutex<LogLimit>);
 
-#[derive(Debug, Default)]
-struct Recent {
-    logged_at: Option<Instant>,
-    /// Refused since then.
-    suppressed: u64,
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new(LogLimit::new(LOG_INTERVAL)))
+    }
 }
 
 impl Refusals {
@@ -71,32 +70,5 @@ impl Refusals {
 
     fn due(&self) -> Option<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now())
-    }
-}
-
-impl Recent {
-    /// How many refusals were not logged since the last line, if a line is due now.
-    fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.logged_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.logged_at = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_is_said_at_once_and_the_rest_in_one_line() {
-        let (mut recent, start) = (Recent::default(), Instant::now());
-        let after = |s| start + Duration::from_secs(s);
-        assert_eq!(recent.due(start), Some(0));
-        assert_eq!([1, 5, 9].map(|s| recent.due(after(s))), [None; 3]);
-        assert_eq!(recent.due(after(10)), Some(3));
-        assert_eq!((recent.due(after(19)), recent.due(after(20))), (None, Some(1)));
     }
 }

@@ -5,34 +5,38 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::LogLimit;
+
 /// At most one line in this time says that this process was not awake: on a busy machine it happens each
 /// second.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often this process was not awake, and for how long in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lateness {
-    pub times: u32,
+    pub times: u64,
     pub late: Duration,
 }
 
 /// What the next line in the log says of it.
-#[derive(Default)]
 pub(super) struct LatenessLog {
-    logged_at: Option<Instant>,
-    unlogged: Lateness,
+    limit: LogLimit,
+    /// Since the last line.
+    unlogged: Duration,
+}
+
+impl Default for LatenessLog {
+    fn default() -> Self {
+        Self { limit: LogLimit::new(LOG_INTERVAL), unlogged: Duration::ZERO }
+    }
 }
 
 impl LatenessLog {
     /// What is to be logged now, if anything is: all since the line before.
     pub(super) fn note(&mut self, late: Duration, now: Instant) -> Option<Lateness> {
-        self.unlogged.times += 1;
-        self.unlogged.late += late;
-        if self.logged_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL) {
-            return None;
-        }
-        self.logged_at = Some(now);
-        Some(mem::take(&mut self.unlogged))
+        self.unlogged += late;
+        let before = self.limit.due(now)?;
+        Some(Lateness { times: before + 1, late: mem::take(&mut self.unlogged) })
     }
 }
 

@@ -18,7 +18,7 @@ use syncline_scheduler::ids::{EngineEpoch, RunId};
 use tracing::warn;
 
 use super::{blobs::disk_fault, saves::Saves};
-use crate::shard::{JobShard, lock};
+use crate::shard::{JobEnd, JobShard, lock};
 
 /// Jobs that were restored when the process began and that nobody has asked for since, and those that were
 /// set aside, each with its file.
@@ -79,15 +79,16 @@ impl UnclaimedJobs {
             shard.retire_lent();
             shard.notify();
         }
-        // What lies there of a time before that may lack pushes.
-        if shard.is_written()
-            && let Some(Some(path)) = lock(&self.jobs).get(shard.run())
-        {
-            return Ok(Some(path.clone()));
-        }
-        // Another order was faster. Behind the question above: it is written first.
-        if shard.is_aside() {
-            return Ok(None);
+        match shard.end() {
+            Some(JobEnd::Written) => {
+                if let Some(Some(path)) = lock(&self.jobs).get(shard.run()) {
+                    return Ok(Some(path.clone()));
+                }
+            }
+            // Another order was faster.
+            Some(JobEnd::Aside) => return Ok(None),
+            // What lies there of a time before may lack pushes.
+            Some(JobEnd::Frozen | JobEnd::Closed | JobEnd::Replaced(_)) | None => {}
         }
         let path = saves.set_aside(shard)?;
         let mut unclaimed = lock(&self.jobs);

@@ -265,14 +265,9 @@ impl JobShard {
         self.end.mark_written()
     }
 
-    /// Whether it is on disk as it is, and frozen. Waits for nobody.
-    pub(crate) fn is_written(&self) -> bool {
-        self.end.get() == Some(JobEnd::Written)
-    }
-
-    /// Whether it is held on disk alone. Waits for nobody.
-    pub(crate) fn is_aside(&self) -> bool {
-        self.end.get() == Some(JobEnd::Aside)
+    /// Why it accepts nothing; `None`: it goes on. Waits for nobody.
+    pub(crate) fn end(&self) -> Option<JobEnd> {
+        self.end.get()
     }
 
     /// An engine asks for it after all. Whether it goes on: what was [set aside](JobShard::end_aside) before

@@ -19,7 +19,7 @@ use super::lock;
 
 /// Why a job accepts nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JobEnd {
+pub(crate) enum JobEnd {
     Closed,
     /// Until it is written down, or an engine asks for it.
     Frozen,

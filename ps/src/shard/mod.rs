@@ -60,6 +60,7 @@ pub use standby_op::{StandbyOp, read_op};
 pub(crate) use checkpoint::CheckpointPart;
 pub(crate) use fence::EpochFence;
 pub(crate) use job::JobShard;
+pub(crate) use job_end::JobEnd;
 pub(crate) use job_table::{AsideJob, JobTable};
 pub(crate) use pull::ReadGrant;
 pub(crate) use push::{Admission, PushedChunk};

@@ -35,11 +35,18 @@ impl Core {
                 let functions = self.workers.values().flat_map(|about| &about.capacity.functions);
                 let known: BTreeSet<&str> = functions.map(|function| function.name.as_str()).collect();
                 let meant = did_you_mean(name.as_str(), known);
-                format!("none of the {all} workers that run tasks has the function `{name}`{meant}")
+                let lack = match all {
+                    1 => "the only worker that runs tasks does not have".to_owned(),
+                    _ => format!("none of the {all} workers that run tasks has"),
+                };
+                format!("{lack} the function `{name}`{meant}")
             }
-            (_, _, 0, _) => format!(
-                "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
-            ),
+            (_, _, 0, _) => {
+                let have = if named == 1 { "1 worker has".to_owned() } else { format!("{named} workers have") };
+                format!(
+                    "{have} a function `{name}`, but with other types than the graph: build both from the same definition"
+                )
+            }
             (_, _, _, 0) => self.why_never(function, needs, &have_it),
             _ => {
                 let (last, others): (Vec<_>, Vec<_>) =

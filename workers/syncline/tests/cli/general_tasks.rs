@@ -218,7 +218,7 @@ fn a_task_that_nobody_can_run_says_so() {
     cluster.submit(&chain("stuck", NOBODYS));
     let ready = cluster.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(ready.starts_with("task      0: ready"), "{ready}");
-    assert!(ready.contains("has the function `nobody.has-it`"), "{ready}");
+    assert!(ready.contains("the function `nobody.has-it`"), "{ready}");
     assert_eq!(cluster.run(&["explain", "stuck", "0"]).ok().out, ready);
     let page = Page::read();
     page.holds("explain JOB TASK (general)", &cluster.run(&["explain", "stuck", "0", "--json"]).ok());
