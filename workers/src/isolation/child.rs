@@ -10,7 +10,8 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 use super::error::ModelError;
 use super::host;
 use super::message::{
-    Answer, CHILD_ARGUMENT, ChildError, Derived, Event, PARENT_PID_VARIABLE, Request, Work, receive, send,
+    Answer, CHILD_ARGUMENT, ChildError, Derived, Event, PARENT_PID_VARIABLE, Request, Work, receive,
+    receive_bytes, send,
 };
 use crate::check::{check, check_graph, step_cost};
 
@@ -49,47 +50,49 @@ fn end_with_parent_alone() {
 }
 
 fn serve() -> io::Result<()> {
-    let Some(request) = receive::<Request>(&mut io::stdin().lock())? else { return Ok(()) };
+    let mut stdin = io::stdin().lock();
+    let Some(request) = receive::<Request>(&mut stdin)? else { return Ok(()) };
+    let Some(model) = receive_bytes(&mut stdin)? else { return Ok(()) };
     stage::watch(|stage| {
         if send(&mut io::stdout().lock(), &Event::Stage(stage.to_owned())).is_err() {
             process::exit(1);
         }
     });
-    let answer = work(request).map_err(|error| ChildError::from(&error));
+    let answer = work(request, &model).map_err(|error| ChildError::from(&error));
     send(&mut io::stdout().lock(), &Event::Done(answer))
 }
 
-fn work(request: Request) -> Result<Answer, ModelError> {
-    let Request { library, work, model } = request;
+fn work(request: Request, model: &[u8]) -> Result<Answer, ModelError> {
+    let Request { library, work } = request;
     stage::enter("load ONNX Runtime");
     let runtime = Runtime::load(&library)?;
     match work {
         Work::Derive { loss, options, checks } => {
-            Derived::derive(&runtime, &model, loss, &options, checks).map(Box::new).map(Answer::Graph)
+            Derived::derive(&runtime, model, loss, &options, checks).map(Box::new).map(Answer::Graph)
         }
         Work::Ready { weights, check_gradients } => {
-            let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
+            let graph = accept_ready(&runtime, model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
             Derived::new(&runtime, graph, Precision::F32, check_gradients).map(Box::new).map(Answer::Graph)
         }
         Work::Check { loss: Some((loss, options)), how, .. } => {
-            Ok(Answer::Checked(check(&runtime, &model, loss, &options, &how)?))
+            Ok(Answer::Checked(check(&runtime, model, loss, &options, &how)?))
         }
         Work::Check { loss: None, weights, how } => {
-            let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
+            let graph = accept_ready(&runtime, model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
             Ok(Answer::Checked(check_graph(&runtime, &graph, &how)?))
         }
         Work::Cost { batch, sample_shapes } => {
-            Ok(Answer::Cost(step_cost(&runtime, &model, batch, &sample_shapes)?))
+            Ok(Answer::Cost(step_cost(&runtime, model, batch, &sample_shapes)?))
         }
         Work::Load { nodes } => {
-            let part = super::locate::first_nodes(syncline_onnx::parse(&model)?, nodes);
+            let part = super::locate::first_nodes(syncline_onnx::parse(model)?, nodes);
             let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
             Executable::new(&runtime, &part.to_bytes(), &options)?;
             Ok(Answer::Loaded)
         }
         Work::LoadWhole => {
             stage::enter("load the model");
-            Executable::new(&runtime, &model, &ExecOptions::default())?;
+            Executable::new(&runtime, model, &ExecOptions::default())?;
             Ok(Answer::Loaded)
         }
     }

@@ -18,14 +18,13 @@ pub(super) const CHILD_ARGUMENT: &str = "syncline-model-process";
 /// Environment variable of a child: the process id of the parent.
 pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
 
-/// What a child is to do.
+/// What a child is to do with a model, which comes behind it in a frame of its own: it may be a gigabyte, and
+/// is not copied for that.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     /// The ONNX Runtime to load.
     pub(super) library: std::path::PathBuf,
     pub(super) work: Work,
-    #[serde(with = "serde_bytes")]
-    pub(super) model: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -170,14 +169,24 @@ impl From<&ModelError> for ChildError {
 
 /// Writes one frame.
 pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    send_bytes(to, &postcard::to_stdvec(message).map_err(io::Error::other)?)
+}
+
+/// Writes one frame that holds these bytes as they are.
+pub(super) fn send_bytes(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(&(bytes.len() as u64).to_le_bytes())?;
-    to.write_all(&bytes)?;
+    to.write_all(bytes)?;
     to.flush()
 }
 
 /// Reads one frame; `None` at the end.
 pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let bytes = receive_bytes(from)?;
+    bytes.map(|bytes| postcard::from_bytes(&bytes).map_err(io::Error::other)).transpose()
+}
+
+/// Reads one frame as it is; `None` at the end.
+pub(super) fn receive_bytes(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 8];
     match from.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -185,10 +194,8 @@ pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<O
     }
     let mut bytes = Vec::new();
     let length = u64::from_le_bytes(length);
-    if from.take(length).read_to_end(&mut bytes)? as u64 != length {
-        return Ok(None);
-    }
-    postcard::from_bytes(&bytes).map(Some).map_err(io::Error::other)
+    let is_whole = from.take(length).read_to_end(&mut bytes)? as u64 == length;
+    Ok(is_whole.then_some(bytes))
 }
 
 #[cfg(test)]

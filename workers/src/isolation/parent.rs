@@ -12,7 +12,9 @@ use syncline_rpc::threads::{self, NoThread};
 
 use super::error::ModelError;
 use super::locate::smallest_crashing;
-use super::message::{Answer, CHILD_ARGUMENT, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
+use super::message::{
+    Answer, CHILD_ARGUMENT, Event, PARENT_PID_VARIABLE, Request, Work, receive, send, send_bytes,
+};
 
 /// Longest time that a child may spend at one stage.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -50,12 +52,13 @@ pub(super) fn run_in_child_until(
     stage: &dyn Fn(&str),
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Answer, ModelError> {
-    let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
-    match run_child(this_program()?, &request, STAGE_TIMEOUT, stage, is_stopped) {
+    let mut request = Request { library: library.to_owned(), work };
+    match run_child(this_program()?, &request, model, STAGE_TIMEOUT, stage, is_stopped) {
         Err(ChildFailure::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
-            let node =
-                locate(&mut request, is_stopped).map(|node| format!(", at {node}")).unwrap_or_default();
+            let node = locate(&mut request, model, is_stopped)
+                .map(|node| format!(", at {node}"))
+                .unwrap_or_default();
             Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
         Err(ChildFailure::Ended { by, stage }) => {
@@ -72,14 +75,13 @@ pub(super) fn run_in_child_until(
 }
 
 /// The node at which the model as it came ends the process, as `node` (operator).
-fn locate(request: &mut Request, is_stopped: &dyn Fn() -> bool) -> Option<String> {
-    let model = syncline_onnx::parse(&request.model).ok()?;
-    let nodes = model.graph.as_ref()?.node.clone();
+fn locate(request: &mut Request, model: &[u8], is_stopped: &dyn Fn() -> bool) -> Option<String> {
+    let nodes = syncline_onnx::parse(model).ok()?.graph?.node;
     let until = Instant::now() + SEARCH_TIMEOUT;
     let count = smallest_crashing(nodes.len(), |count| {
         let left = until.checked_duration_since(Instant::now())?;
         request.work = Work::Load { nodes: count };
-        match run_child(this_program().ok()?, request, left, &|_| {}, is_stopped) {
+        match run_child(this_program().ok()?, request, model, left, &|_| {}, is_stopped) {
             Err(ChildFailure::Crashed { .. }) => Some(true),
             Ok(_) => Some(false),
             Err(_) => None,
@@ -146,6 +148,7 @@ impl Patience {
 fn run_child(
     mut program: Command,
     request: &Request,
+    model: &[u8],
     silence: Duration,
     stage: &dyn Fn(&str),
     is_stopped: &dyn Fn() -> bool,
@@ -179,7 +182,7 @@ fn run_child(
         })?;
         // A child that has ended reads no more; what became of it says more than a broken pipe.
         threads::spawn_scoped(scope, "child-stdin", move || {
-            stdin.map(|mut stdin| send(&mut stdin, request))
+            stdin.map(|mut stdin| send(&mut stdin, request).and_then(|()| send_bytes(&mut stdin, model)))
         })?;
         let mut patience = Patience::of(silence);
         loop {
@@ -286,9 +289,8 @@ mod tests {
     fn ending(script: &str, silence: Duration) -> ChildFailure {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script);
-        let request =
-            Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: vec![7; 1 << 20] };
-        run_child(shell, &request, silence, &|_| {}, &|| false).unwrap_err()
+        let request = Request { library: PathBuf::new(), work: Work::Load { nodes: 0 } };
+        run_child(shell, &request, &[7; 1 << 20], silence, &|_| {}, &|| false).unwrap_err()
     }
 
     #[test]
@@ -342,7 +344,8 @@ mod tests {
         assert_eq!(silent, ChildFailure::TimedOut { stage: "start".to_owned(), seconds: 0 });
         let missing = run_child(
             Command::new("/no/such/program"),
-            &Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: Vec::new() },
+            &Request { library: PathBuf::new(), work: Work::Load { nodes: 0 } },
+            &[],
             Duration::from_secs(1),
             &|_| {},
             &|| false,
@@ -363,8 +366,8 @@ mod tests {
     fn a_child_that_nobody_wants_any_more_is_ended() {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg("exec sleep 600");
-        let request = Request { library: PathBuf::new(), work: Work::LoadWhole, model: Vec::new() };
-        let ended = run_child(shell, &request, Duration::from_secs(600), &|_| {}, &|| true);
+        let request = Request { library: PathBuf::new(), work: Work::LoadWhole };
+        let ended = run_child(shell, &request, &[], Duration::from_secs(600), &|_| {}, &|| true);
         assert_eq!(ended.unwrap_err(), ChildFailure::Stopped);
     }
 

@@ -6,7 +6,7 @@ use syncline_onnx::TensorView;
 use syncline_scheduler::core::ClassCount;
 
 use super::Output;
-use crate::client::TrainedJob;
+use crate::submit::ForwardLoss;
 
 /// Where in what a model gives the scores of the classes are.
 #[derive(Debug)]
@@ -20,12 +20,12 @@ pub(super) struct ClassScores {
 }
 
 impl ClassScores {
-    pub(super) fn of(job: &TrainedJob) -> Self {
-        let setting = |name: &str| job.settings.get(&format!("model.forward.{name}")).map(str::to_owned);
+    /// `classes`: how many there are; `None`: the loss knows none.
+    pub(super) fn of(loss: Option<&ForwardLoss>, classes: Option<usize>) -> Self {
         Self {
-            classes: job.train.model.classes.map(|count| count as usize),
-            output: setting("output"),
-            axis: setting("loss_options.class_axis").and_then(|axis| axis.parse().ok()),
+            classes,
+            output: loss.and_then(|loss| loss.output.clone()),
+            axis: loss.and_then(|loss| loss.class_axis),
         }
     }
 

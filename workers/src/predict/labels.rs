@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
+use syncline_autodiff::Loss;
 use syncline_onnx::TensorView;
 use syncline_scheduler::core::ClassCount;
 
 use super::Output;
-use crate::{client::TrainedJob, data::label_places};
-
-/// The loss of such models.
-const LOSS: &str = "bce-with-logits";
+use crate::{data::label_places, submit::ForwardLoss};
 
 /// Where in what a model gives the scores of the labels are.
 #[derive(Debug, Default)]
@@ -21,15 +19,12 @@ pub(super) struct LabelScores {
 }
 
 impl LabelScores {
-    /// Of the scores that this model gives; none of a job with another loss.
-    pub(super) fn of(job: &TrainedJob, onnx: &[u8]) -> Option<Self> {
-        if job.settings.get("model.forward.loss") != Some(LOSS) {
-            return None;
-        }
-        let output = job.settings.get("model.forward.output").map(str::to_owned);
+    /// Of the scores that this model gives; none where it was trained with another loss.
+    pub(super) fn of(loss: Option<&ForwardLoss>, onnx: &[u8]) -> Option<Self> {
+        let loss = loss.filter(|trained| trained.loss == Loss::BinaryCrossEntropy)?;
         let graph = syncline_onnx::parse(onnx).ok().and_then(|model| model.graph);
         let probabilities = graph.as_ref().map(syncline_autodiff::sigmoid_outputs).unwrap_or_default();
-        Some(Self { output, probabilities })
+        Some(Self { output: loss.output.clone(), probabilities })
     }
 
     /// For each number of each sample whether the label is given: 1 where it is, 0 where it is not, as the

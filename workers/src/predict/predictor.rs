@@ -11,6 +11,7 @@ use super::{
 use crate::{
     client::TrainedJob,
     data::{Batch, Dataset, Form, ModelSignature},
+    submit::ForwardLoss,
     worker::{RunningMetrics, threads_each},
 };
 
@@ -95,8 +96,9 @@ impl Predictor {
             return Err(PredictError::NoSamples { samples: options.samples.name() });
         }
         let exec = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
-        let output_of_loss = job.settings.get("model.forward.output");
-        let with_scores = output_of_loss.and_then(|name| with_inner_value(&job.model.onnx, name));
+        let loss = ForwardLoss::of(&job.settings);
+        let output_of_loss = loss.as_ref().and_then(|loss| loss.output.clone());
+        let with_scores = output_of_loss.as_ref().and_then(|name| with_inner_value(&job.model.onnx, name));
         let model_run = with_scores.as_deref().unwrap_or(&job.model.onnx);
         let forward = Executable::new(runtime, model_run, &exec)?;
         let types = forward.types();
@@ -108,11 +110,11 @@ impl Predictor {
             true => Some(Executable::new(runtime, &job.evaluation_graph, &exec)?),
             false => None,
         };
-        let label_scores = LabelScores::of(job, model_run);
+        let label_scores = LabelScores::of(loss.as_ref(), model_run);
         let figures = Figures {
             evaluation: None,
             classes: wanted.classes().map(|count| ClassFigures::new(count, wanted.ignored_label())),
-            values: ValueFigures::of(job).filter(|_| is_labeled),
+            values: ValueFigures::of(loss.as_ref()).filter(|_| is_labeled),
             labels: label_scores.as_ref().filter(|_| is_labeled).map(|_| LabelFigures::default()),
             nan_samples: 0,
         };
@@ -121,9 +123,9 @@ impl Predictor {
             fixed_batch,
             evaluation,
             parameters: parameters(job)?,
-            scores: ClassScores::of(job),
+            scores: ClassScores::of(loss.as_ref(), model.classes.map(|count| count as usize)),
             label_scores,
-            output_of_loss: output_of_loss.map(str::to_owned),
+            output_of_loss,
             hides_last_output: with_scores.is_some(),
             model,
             class_names: match job.train.data.class_names.as_slice() {

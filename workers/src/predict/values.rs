@@ -1,12 +1,10 @@
 //! How far predicted numbers are off.
 
+use syncline_autodiff::Loss;
 use syncline_onnx::TensorView;
 
 use super::Output;
-use crate::client::TrainedJob;
-
-/// Losses that compare numbers with numbers.
-const REGRESSION: [&str; 3] = ["mse", "l1", "huber"];
+use crate::submit::ForwardLoss;
 
 /// How far the numbers of each target are off: of each number that a label has.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,11 +27,15 @@ pub struct TargetFigures {
 }
 
 impl ValueFigures {
-    /// None of a job whose loss compares no numbers.
-    pub(super) fn of(job: &TrainedJob) -> Option<Self> {
-        let loss = job.settings.get("model.forward.loss")?;
-        let output = job.settings.get("model.forward.output").map(str::to_owned);
-        REGRESSION.contains(&loss).then(|| Self { output, targets: Vec::new() })
+    /// None where the loss compares no numbers.
+    pub(super) fn of(loss: Option<&ForwardLoss>) -> Option<Self> {
+        let ForwardLoss { loss, output, .. } = loss?;
+        match loss {
+            Loss::MeanSquaredError | Loss::MeanAbsoluteError | Loss::Huber => {
+                Some(Self { output: output.clone(), targets: Vec::new() })
+            }
+            Loss::SoftmaxCrossEntropy | Loss::BinaryCrossEntropy | Loss::Output => None,
+        }
     }
 
     /// Adds some labels, and what was predicted for them. Labels of another shape count nothing, and samples

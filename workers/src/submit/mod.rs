@@ -22,6 +22,7 @@ mod file_weights;
 mod first_weights;
 #[cfg(feature = "train")]
 mod forward;
+mod forward_loss;
 mod graph;
 mod groups;
 mod input_scaling;
@@ -54,6 +55,7 @@ pub use error::SubmitError;
 pub use file::JobFile;
 #[cfg(feature = "train")]
 pub use forward::{prepare, untouched};
+pub(crate) use forward_loss::ForwardLoss;
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use groups::ParameterGroup;
 pub use model::{ByteSource, FirstValues, Model};

@@ -6,6 +6,7 @@ use syncline_autodiff::{ClassWeights, EvalMode, LossOptions};
 use syncline_scheduler::spec::{SettingList, SubmittedSettings, setting_value as value};
 
 use super::{
+    forward_loss,
     groups::ParameterGroup,
     model::{ByteSource, FirstValues, Model},
     paths::absolute,
@@ -38,10 +39,10 @@ fn list_model(model: &Model, list: &mut SettingList) {
         Model::Forward { onnx, loss, options, output, weights } => {
             list.push_known([
                 ("model.forward.onnx", file(onnx)),
-                ("model.forward.loss", Some(loss.name().to_owned())),
+                (forward_loss::LOSS, Some(loss.name().to_owned())),
             ]);
             list_loss_options(options, list);
-            list.push_known([("model.forward.output", output.clone())]);
+            list.push_known([(forward_loss::OUTPUT, output.clone())]);
             list_weights(weights.as_ref(), list);
         }
         Model::Ready { onnx, weights, misplaced: _ } => {
@@ -87,7 +88,7 @@ fn list_loss_options(options: &LossOptions, list: &mut SettingList) {
         ),
         ("model.forward.loss_options.class_weights", weights(class_weights)),
         ("model.forward.loss_options.ignore_index", ignore_index.map(|label| label.to_string())),
-        ("model.forward.loss_options.class_axis", class_axis.map(|axis| axis.to_string())),
+        (forward_loss::CLASS_AXIS, class_axis.map(|axis| axis.to_string())),
         ("model.forward.loss_options.top_k", top_k.map(|k| k.to_string())),
         ("model.forward.loss_options.perplexity", perplexity.then(|| true.to_string())),
         ("model.forward.loss_options.pos_weight", weights(pos_weight)),

@@ -42,7 +42,8 @@ impl Core {
                 format!("{lack} the function `{name}`{meant}")
             }
             (_, _, 0, _) => {
-                let have = if named == 1 { "1 worker has".to_owned() } else { format!("{named} workers have") };
+                let have =
+                    if named == 1 { "1 worker has".to_owned() } else { format!("{named} workers have") };
                 format!(
                     "{have} a function `{name}`, but with other types than the graph: build both from the same definition"
                 )

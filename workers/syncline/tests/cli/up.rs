@@ -3,10 +3,10 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ fn it_says_where_everything_is() {
     let dir = folder();
     let state_dir = dir.path().to_str().unwrap();
     let mut up = command(&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--workers", "1"]);
-    up.stdout(fs::File::create(dir.path().join("said")).unwrap()).stderr(std::process::Stdio::null());
+    up.stdout(fs::File::create(dir.path().join("said")).unwrap()).stderr(Stdio::null());
     let mut child = Killed::start(&mut up);
     let said = || fs::read_to_string(dir.path().join("said")).unwrap();
     wait_until("it is ready", || said().contains("\nnext "));
@@ -355,20 +355,40 @@ fn leader_and_other(up: &Up, state_dir: &Path) -> [&'static str; 2] {
 #[test]
 fn a_child_that_cannot_start_ends_it_with_the_reason() {
     let dir = folder();
-    let state_dir = dir.path().to_str().unwrap();
-    let ended = syncline(&[
-        "up",
-        "--state-dir",
-        state_dir,
-        "--listen",
-        "127.0.0.1:0",
-        "--redis",
-        "redis://127.0.0.1:1/",
-    ]);
-    let ended = ended.refused(4, "E504");
-    assert!(ended.err.contains("[E201]"), "{}", ended.err);
+    let (state_dir, worker) = (dir.path().to_str().unwrap(), dir.path().join("worker"));
+    fs::write(&worker, "#!/bin/sh\necho no library of ours >&2\nexit 5\n").unwrap();
+    fs::set_permissions(&worker, fs::Permissions::from_mode(0o700)).unwrap();
+    let worker = ["--worker-bin", worker.to_str().unwrap()];
+    let ended =
+        syncline(&[&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0"][..], &worker].concat());
+    let ended = ended.refused(5, "E504");
+    assert!(ended.err.contains("no library of ours"), "{}", ended.err);
     // What was locked and started is free again.
     drop(Up::start(&dir, SMALL));
+}
+
+#[test]
+fn a_named_redis_server_is_waited_for_as_long_as_it_is_told_to() {
+    let dir = folder();
+    let state_dir = dir.path().to_str().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("redis://127.0.0.1:{port}/");
+    let args = ["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--workers", "1", "--redis", &url];
+    let refused = syncline(&[&args[..], &["--redis-wait", "0"]].concat()).refused(4, "E201");
+    assert!(!refused.err.contains("waiting"), "{}", refused.err);
+
+    let (said, told) = (dir.path().join("said"), dir.path().join("told"));
+    let mut up = command(&args);
+    up.stdout(fs::File::create(&said).unwrap()).stderr(fs::File::create(&told).unwrap());
+    let _up = Killed::start(&mut up);
+    let holds = |file: &Path, text: &str| fs::read_to_string(file).unwrap().contains(text);
+    wait_until("it says what it waits for", || {
+        holds(&told, "waiting up to 60 s for the Redis server: [E201]")
+    });
+    let mut server = Command::new(syncline_kit::redis_server(&|_| {}).unwrap().path);
+    server.args(["--port", &port.to_string(), "--save", "", "--dir", state_dir]);
+    let _server = Killed::start(server.stdout(Stdio::null()));
+    wait_until("it is ready", || holds(&said, "\nnext "));
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use syncline_engine::service::{BugWatch, EngineError, EngineHandle, EngineOptions, Limits};
-use syncline_engine::store::RedisAddress;
+use syncline_engine::service::{BugWatch, EngineOptions, Limits};
+use syncline_engine::store::{RedisAddress, StoreError};
 use syncline_rpc::{hostname, threads};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::warn;
 
+use super::redis_wait::while_redis_is_away;
 use crate::cli::TimeUnit::{Milliseconds, Seconds};
 use crate::cli::{
     CliError, Exit, Failure, TokenArgs, block_on_one_thread, check_open_bind, end_at_once, finish,
@@ -16,8 +17,6 @@ use crate::cli::{
 
 /// How long the thread that decides has to end the process once it is known to have a bug.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// Pause before a Redis server is asked again at the start.
-const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// One that is well is not heard of for a second, and longer on a busy machine: an idle worker polls, and a
 /// poll lasts a second.
@@ -95,8 +94,12 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
         };
         // Whoever starts it together with a Redis server has seen that answer.
         let redis_wait = if args.exit_with_parent { Duration::ZERO } else { args.redis_wait };
+        let attempt = async || syncline_engine::service::start(options.clone()).await;
+        let tell = |error: &StoreError| {
+            warn!(%error, wait_s = redis_wait.as_secs(), "Redis cannot be used yet and is waited for");
+        };
         let mut engine = tokio::select! {
-            engine = start(&options, redis_wait) => engine?,
+            engine = while_redis_is_away(redis_wait, attempt, tell) => engine?,
             () = stop.requested() => return Ok(()),
         };
         for risk in engine.redis_risks() {
@@ -132,27 +135,6 @@ fn end_if_hung(mut bug: BugWatch) -> io::Result<()> {
         end_at_once(Exit::Internal as i32)
     })?;
     Ok(())
-}
-
-/// Starts the engine once Redis answers, for so long.
-async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHandle, EngineError> {
-    // A wait beyond all times has no end.
-    let give_up = Instant::now().checked_add(redis_wait);
-    let mut is_told = false;
-    loop {
-        match syncline_engine::service::start(options.clone()).await {
-            Err(EngineError::Store(error))
-                if error.is_passing() && give_up.is_none_or(|end| Instant::now() < end) =>
-            {
-                if !is_told {
-                    warn!(%error, wait_s = redis_wait.as_secs(), "Redis cannot be used yet and is waited for");
-                }
-                is_told = true;
-                sleep(REDIS_RETRY_PAUSE).await;
-            }
-            started => return started,
-        }
-    }
 }
 
 #[cfg(test)]

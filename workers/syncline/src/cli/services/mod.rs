@@ -2,5 +2,6 @@
 
 pub(crate) mod engine;
 pub(crate) mod ps;
+mod redis_wait;
 pub(crate) mod up;
 pub(crate) mod worker;

@@ -12,8 +12,11 @@ use syncline_workers::{
 
 use super::{super::engine::SHORTEST_SILENCE, DEFAULT_LISTEN};
 use crate::cli::{
-    CliError, TimeUnit::Milliseconds, check_open_bind, number,
-    support::connection::environment_names_a_cluster, time_from,
+    CliError,
+    TimeUnit::{Milliseconds, Seconds},
+    check_open_bind, number,
+    support::connection::environment_names_a_cluster,
+    time, time_from,
 };
 
 /// Default duration of an iteration when machines of different speed are emulated.
@@ -64,6 +67,9 @@ pub struct UpArgs {
     /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     pub(super) redis: Option<String>,
+    /// How long a Redis server that was named is waited for at the start; a number alone is seconds
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time(Seconds))]
+    pub(super) redis_wait: Duration,
     /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,

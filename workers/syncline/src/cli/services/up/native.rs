@@ -11,11 +11,13 @@ use tokio::{
     time::sleep,
 };
 
-use syncline_engine::store::redacted;
+use syncline_engine::service::EngineError;
+use syncline_engine::store::{RedisAddress, RedisStore, StoreError, redacted};
 use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
 use syncline_workers::blocking;
 
 use super::{
+    super::redis_wait::while_redis_is_away,
     args::Plan,
     child::{Event, HowEnded},
     process::Process,
@@ -62,6 +64,7 @@ impl Native {
         let (onnxruntime, program) = blocking(find).await?;
         let Some(program) = program else {
             let redis_url = plan.given.redis.clone().unwrap_or_default();
+            wait_for_redis(&redis_url, plan.given.redis_wait).await?;
             let redis = redacted(&redis_url);
             return Ok(Self {
                 onnxruntime,
@@ -89,6 +92,15 @@ impl Native {
             let _ = task.await;
         }
     }
+}
+
+/// Returns once a server that was named can be used: its machine may boot later than this one.
+async fn wait_for_redis(url: &str, wait: Duration) -> Result<(), EngineError> {
+    let attempt = async || Ok(RedisStore::connect(RedisAddress::from(url.to_owned())).await?);
+    let tell = |error: &StoreError| {
+        say(&format!("waiting up to {} s for the Redis server: {error}", wait.as_secs()))
+    };
+    while_redis_is_away(wait, attempt, tell).await.map(drop)
 }
 
 /// The device whose ONNX Runtime serves all workers; `None` where there are none.
