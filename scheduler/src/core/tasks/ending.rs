@@ -264,7 +264,7 @@ impl TaskJob {
     fn crashed(&mut self, task: u32, worker: Incarnation, loss: Loss, now_us: u64) {
         let budget = self.class_of(task).class.rules.crashes;
         let faults = self.note_attempts(task);
-        let was_alone = faults.alone;
+        let (was_alone, before) = (faults.alone, faults.crashes);
         // Any of them may have ended the worker: where nothing else is there, it shows whether it was this
         // one.
         if loss == Loss::BesideOthers && !was_alone && budget > 0 && faults.crashes >= budget {
@@ -272,7 +272,17 @@ impl TaskJob {
             faults.crashes = budget - 1;
         }
         let alone = if was_alone { ", where no other task was" } else { "" };
-        let reason = format!("its worker {worker} was lost{alone}");
+        // Once is bad luck.
+        let again = match before {
+            0 => "",
+            1 => {
+                ", as was the one that had it before: it may end the process that runs it, whose log says how"
+            }
+            _ => {
+                ", as were those that had it before: it may end the process that runs it, whose log says how"
+            }
+        };
+        let reason = format!("its worker {worker} was lost{alone}{again}");
         let code = CRASHED_TOO_OFTEN;
         let failure = Failure { cause: FailureCause::Worker, code, reason };
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);

@@ -353,6 +353,14 @@ fn leader_and_other(up: &Up, state_dir: &Path) -> [&'static str; 2] {
 }
 
 #[test]
+fn its_workers_have_the_slots_that_it_is_told() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1", "--slots", "300"]);
+    let workers = syncline(&["workers", "--json", "--state-dir", dir.path().to_str().unwrap()]).ok().json();
+    assert_eq!(workers[0]["slots"], 300, "{workers:#}");
+}
+
+#[test]
 fn a_child_that_cannot_start_ends_it_with_the_reason() {
     let dir = folder();
     let (state_dir, worker) = (dir.path().to_str().unwrap(), dir.path().join("worker"));

@@ -49,6 +49,11 @@ pub struct UpArgs {
     /// Jobs that each worker trains for at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) trainings: u32,
+    /// General tasks that each worker runs at the same time: many where async functions wait for others
+    /// [default: 1; with --worker-bin the cores of
+    /// this machine, or what that program says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) slots: Option<u32>,
     /// Threads on which each worker computes [default: the cores of the machine, shared among the workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,

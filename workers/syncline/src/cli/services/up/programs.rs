@@ -138,6 +138,9 @@ impl ChildPrograms<'_> {
         if let Some(memory) = plan.given.gpu_memory.filter(|_| device != Device::Cpu) {
             args.extend(["--gpu-memory".into(), format!("{}B", memory.0).into()]);
         }
+        if let Some(slots) = plan.given.slots {
+            args.extend(["--slots".into(), slots.to_string().into()]);
+        }
         // Where nobody can say what there is, none is offered.
         if memory_bytes > 0 {
             args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
