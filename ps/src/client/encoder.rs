@@ -5,8 +5,11 @@ use syncline_scheduler::spec::ElementRange;
 use super::gather::Gather;
 use crate::{
     codec::{ChunkedRange, Codec},
-    optim::scale_and_add,
+    optim::{add_to_mean, scale_and_add},
 };
+
+/// A push that weighs less than this share of the one before says nothing of what was kept back.
+const LEAST_SHARE: f32 = 0.5;
 
 /// Encodes the pushes to one shard. What a push loses is added to the next one, from the moment on at which
 /// the shard has acknowledged it: a push that is sent again is the same bytes, and one that never counted
@@ -24,7 +27,7 @@ pub(super) struct PushEncoder {
     /// What the pushes that counted have not said yet.
     residual: Vec<f32>,
     /// Weight of those pushes in the mean of a round; `None`: each was a step of its own.
-    residual_weight: Option<f32>,
+    usual_weight: Option<f32>,
     /// The same behind the push that is on its way, as far as that is encoded.
     next_residual: Vec<f32>,
     on_its_way: Option<EncodedPush>,
@@ -41,6 +44,9 @@ struct EncodedPush {
     chunks: u32,
     /// Elements in them.
     elements: usize,
+    /// `None`: it says what was kept back. Otherwise that stays, and this share of what it loses itself is
+    /// added.
+    keeps: Option<f32>,
 }
 
 /// The gradient has a number that is not finite, or becomes one with what was kept back.
@@ -57,7 +63,7 @@ impl PushEncoder {
             chunks: ChunkedRange::new(range, trained),
             start: range.start,
             residual: vec![0.0; elements],
-            residual_weight: None,
+            usual_weight: None,
             next_residual: vec![0.0; elements],
             on_its_way: None,
             bytes: Vec::new(),
@@ -101,27 +107,30 @@ impl PushEncoder {
         let is_new = self.on_its_way.is_none_or(|push| push.seq != seq);
         if is_new {
             self.codec = self.next_codec;
-            self.carry_over(weight);
         }
         let all = self.chunks.bytes_from(self.codec, 0);
         if is_new {
-            self.on_its_way = Some(EncodedPush { seq, chunks: 0, elements: 0 });
+            let keeps = self.keeps(weight);
+            self.on_its_way = Some(EncodedPush { seq, chunks: 0, elements: 0, keeps });
             self.bytes.clear();
             self.bytes.reserve_exact(all as usize);
         }
         (all - self.chunks.bytes_from(self.codec, first_chunk), all)
     }
 
-    /// What is kept back counts with the weight of the push that says it: where that is another one, it is
-    /// said as much louder.
-    fn carry_over(&mut self, weight: Option<f32>) {
-        if let (Some(before), Some(now)) = (self.residual_weight, weight)
-            && before != now
-        {
-            let factor = before / now;
-            self.residual.iter_mut().for_each(|value| *value *= factor);
-        }
-        self.residual_weight = weight;
+    /// What is kept back counts with the weight of the push that says it. In the last batch of an epoch, which
+    /// may be a single sample, it would be lost in a round of whole batches, and be as loud as in any other
+    /// where the whole round is short: how long a round is, nobody knows here. So it waits for the next push.
+    /// Where all pushes weigh less from now on, it waits for one or a few.
+    fn keeps(&mut self, weight: Option<f32>) -> Option<f32> {
+        let share = self.usual_weight.zip(weight).map(|(usual, now)| now / usual);
+        // The last one that is encoded: behind it nothing is kept.
+        let keeps = share.filter(|share| *share < LEAST_SHARE && self.codec != Codec::Plain);
+        self.usual_weight = match (keeps, self.usual_weight) {
+            (Some(_), Some(usual)) => Some(usual * LEAST_SHARE),
+            _ => weight,
+        };
+        keeps
     }
 
     /// Encodes `scale` times the gradient until there are so many bytes.
@@ -138,14 +147,18 @@ impl PushEncoder {
             let range = push.elements..push.elements + trained + buffers;
             let values = &mut self.next_residual[range.clone()];
             gradient.copy(self.start + range.start as u64, values);
-            let fed_back = &self.residual[range.clone()][..trained];
-            if !scale_and_add(&mut values[..trained], fed_back, scale) {
+            let kept_back = &self.residual[range.clone()][..trained];
+            let said = if push.keeps.is_some() { 0.0 } else { 1.0 };
+            if !scale_and_add(&mut values[..trained], kept_back, scale, said) {
                 return Err(NotFinite);
             }
             let from = self.bytes.len();
             self.bytes.resize(from + self.codec.chunk_bytes(trained, buffers), 0);
             self.codec.encode(values, trained, &mut self.bytes[from..]);
-            *push = EncodedPush { seq: push.seq, chunks: push.chunks + 1, elements: range.end };
+            if let Some(share) = push.keeps {
+                add_to_mean(&mut values[..trained], share, kept_back, 1.0);
+            }
+            (push.chunks, push.elements) = (push.chunks + 1, range.end);
         }
         Ok(&self.bytes)
     }
@@ -164,23 +177,53 @@ impl PushEncoder {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_kept_back_counts_as_much_in_a_push_of_another_weight() {
-        let mut encoder = PushEncoder::new(Codec::Int8, ElementRange { start: 0, end: 2 }, 2);
-        encoder.residual = vec![3.0, -1.0];
-        let cases = [
-            (1, Some(32.0), [3.0, -1.0]),
-            (1, Some(8.0), [3.0, -1.0]),
-            (2, Some(8.0), [12.0, -4.0]),
-            (3, Some(64.0), [1.5, -0.5]),
-            (4, None, [1.5, -0.5]),
-            (5, Some(2.0), [1.5, -0.5]),
-        ];
-        for (seq, weight, want) in cases {
-            encoder.begin(seq, 0, weight);
-            assert_eq!(encoder.residual, want, "push {seq} of weight {weight:?}");
+    /// Pushes of these weights, all of the gradient (3, 1), of which the larger element is sent: what each
+    /// says, and what is kept back behind the last.
+    fn pushed(weights: &[Option<f32>]) -> (Vec<[f32; 2]>, Vec<f32>) {
+        let top = Codec::TopK { of_full_chunk: 1 };
+        let mut encoder = PushEncoder::new(top, ElementRange { start: 0, end: 2 }, 2);
+        let slices = [&[3.0f32, 1.0][..]];
+        let gradient = Gather::new(&slices);
+        let mut said = Vec::new();
+        for (seq, weight) in (1..).zip(weights) {
+            let (_, all) = encoder.begin(seq, 0, *weight);
+            let bytes = encoder.encode_to(all, &gradient, 1.0).unwrap().to_vec();
+            let mut values = [0.0; 2];
+            top.decode(&bytes, 2, &mut values).unwrap();
+            said.push(values);
+            encoder.commit(seq);
         }
-        encoder.forget_residual();
-        assert_eq!(encoder.residual, [0.0, 0.0]);
+        (said, encoder.residual)
+    }
+
+    #[test]
+    fn what_is_kept_back_is_said_as_loud_as_it_was_and_not_in_a_push_of_a_few_samples() {
+        let [large, small] = [[3.0, 0.0], [0.0, 4.0]];
+        #[rustfmt::skip]
+        let cases: [(&[f32], &[[f32; 2]], [f32; 2]); 6] = [
+            (&[64.0, 64.0, 64.0, 64.0], &[large, large, large, small],                [3.0, 0.0]),
+            // Weights that differ a little, such as numbers of tokens, change nothing.
+            (&[64.0, 40.0, 70.0, 50.0], &[large, large, large, small],                [3.0, 0.0]),
+            // One of a few samples says its own alone, and loses a share of that.
+            (&[64.0, 64.0, 64.0, 4.0],  &[large, large, large, large],                [0.0, 3.0625]),
+            (&[64.0, 64.0, 64.0, 4.0, 64.0], &[large, large, large, large, [0.0, 4.0625]], [3.0, 0.0]),
+            // Where all weigh less from now on, it is said again by the second of them.
+            (&[64.0, 64.0, 16.0, 16.0], &[large, large, large, [0.0, 3.25]],          [3.0, 0.0]),
+            (&[8.0, 64.0, 64.0, 64.0],  &[large, large, large, small],                [3.0, 0.0]),
+        ];
+        for (weights, says, kept) in cases {
+            let weights: Vec<Option<f32>> = weights.iter().copied().map(Some).collect();
+            assert_eq!(pushed(&weights), (says.to_vec(), kept.to_vec()), "{weights:?}");
+        }
+        assert_eq!(pushed(&[None; 4]), (vec![large, large, large, small], vec![3.0, 0.0]));
+    }
+
+    #[test]
+    fn the_last_encoded_push_keeps_nothing_back_however_little_it_weighs() {
+        let mut encoder = PushEncoder::new(Codec::Int8, ElementRange { start: 0, end: 2 }, 2);
+        encoder.begin(1, 0, Some(64.0));
+        encoder.set_next_codec(Codec::Plain);
+        encoder.begin(2, 0, Some(1.0));
+        assert!(encoder.on_its_way.is_some_and(|push| push.keeps.is_none()));
     }
 }

@@ -137,11 +137,11 @@ vectorize! {
 }
 
 vectorize! {
-    /// `y = k * y + x`, and whether all of it is finite then.
-    pub(crate) fn scale_and_add(y: &mut [f32], x: &[f32], k: f32) -> bool {
+    /// `y = k * y + share * x`, and whether all of it is finite then.
+    pub(crate) fn scale_and_add(y: &mut [f32], x: &[f32], k: f32, share: f32) -> bool {
         let mut largest = 0;
         for (y, x) in y.iter_mut().zip(x) {
-            *y = k * *y + x;
+            *y = k * *y + share * x;
             // The order of magnitudes is that of their bits.
             largest = largest.max(y.abs().to_bits());
         }
