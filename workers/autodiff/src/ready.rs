@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use safetensors::{Dtype, SafeTensors};
 use syncline_onnx::proto::{GraphProto, TensorProto};
-use syncline_onnx::{Compiler, ElementType, TensorType, Types};
+use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types};
 
 use crate::error::AutodiffError;
 use crate::forward::{NEXT_SUFFIX, with_columns};
+use crate::loss::default_class_axis;
 use crate::row_tables::RowTables;
 use crate::training_graph::{Io, Param, TrainingGraph};
 use crate::{
@@ -43,7 +44,7 @@ pub fn accept_ready(
     let forward_outputs = roles.forward_outputs(&types, &inputs);
     let Inputs { params, state, label, data } = inputs;
     let classes = label.as_ref().filter(|label| label.element == ElementType::I64);
-    let classes = classes.and_then(|_| forward_outputs.first()?.dims.last()?.fixed());
+    let classes = classes.and_then(|label| class_count(&forward_outputs.first()?.dims, &label.dims));
     Ok(TrainingGraph {
         eval_onnx: train_onnx.clone(),
         train_onnx,
@@ -63,6 +64,22 @@ pub fn accept_ready(
         has_perplexity: roles.outputs.contains(PERPLEXITY),
         classes,
     })
+}
+
+/// How many classes there are scores of: along the axis that labels of classes lack. Where that may be more than
+/// one, or is none, it is where the loss has it by default.
+fn class_count(scores: &[Dim], labels: &[Dim]) -> Option<usize> {
+    let fits = |(score, label): (&Dim, &Dim)| {
+        score.fixed().zip(label.fixed()).is_none_or(|(score, label)| score == label)
+    };
+    let is_lacking = |axis: &usize| {
+        let others = scores[..*axis].iter().chain(&scores[axis + 1..]);
+        labels.len() + 1 == scores.len() && others.zip(labels).all(fits)
+    };
+    let usual = default_class_axis(scores.len());
+    let usual = usize::try_from(if usual < 0 { usual + scores.len() as i64 } else { usual }).ok()?;
+    let axis = [usual].into_iter().chain(1..scores.len()).find(is_lacking).unwrap_or(usual);
+    scores.get(axis)?.fixed()
 }
 
 /// What the outputs of a graph say about its inputs.
@@ -239,4 +256,35 @@ fn param_shape(
 
 fn not_ready(reason: String) -> AutodiffError {
     AutodiffError::NotReady { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of sizes; 0 is an open axis.
+    fn dims(sizes: &[usize]) -> Vec<Dim> {
+        let dim = |&size: &usize| if size == 0 { Dim::Unknown } else { Dim::Fixed(size) };
+        sizes.iter().map(dim).collect()
+    }
+
+    #[test]
+    fn classes_are_counted_along_the_axis_that_labels_lack_table() {
+        #[rustfmt::skip]
+        let cases: [(&[usize], &[usize], Option<usize>); 9] = [
+            (&[0, 10],            &[0],          Some(10)),
+            (&[0, 7, 10],         &[0, 7],       Some(10)),
+            (&[0, 10, 7],         &[0, 7],       Some(10)),
+            (&[0, 21, 16, 16],    &[0, 16, 16],  Some(21)),
+            (&[0, 21, 0, 0],      &[0, 0, 0],    Some(21)),
+            (&[0, 16, 16, 21],    &[0, 16, 16],  Some(21)),
+            // Where either may be it, the loss says it.
+            (&[0, 5, 5, 5],       &[0, 5, 5],    Some(5)),
+            (&[0, 10],            &[0, 1],       Some(10)),
+            (&[],                 &[],           None),
+        ];
+        for (scores, labels, wanted) in cases {
+            assert_eq!(class_count(&dims(scores), &dims(labels)), wanted, "{scores:?}, {labels:?}");
+        }
+    }
 }

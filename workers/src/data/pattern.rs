@@ -33,16 +33,19 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
         for Named { path, pattern, .. } in samples_of(source)? {
             // One that is missing is refused when it is read.
             let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone().into());
-            let (other, by) = part_of.entry(file).or_insert((part, pattern.clone()));
+            let (other, before, by) = part_of.entry(file).or_insert((part, path.clone(), pattern.clone()));
+            // Whoever names a file twice means it.
             if *other == part {
-                match by.as_ref().zip(pattern.as_ref()) {
-                    Some((by, pattern)) if by != pattern => {
-                        let what =
-                            format!("`{path}` is twice in `{part}`: `{by}` and `{pattern}` both mean it");
-                        return Err(SettingError::Invalid { what }.into());
+                let how = match (by.as_ref(), pattern.as_ref()) {
+                    (Some(by), Some(pattern)) if by != pattern => {
+                        format!("`{by}` and `{pattern}` both mean it")
                     }
+                    (Some(by), Some(_)) if *before == path => format!("`{by}` stands there twice"),
+                    (Some(by), None) | (None, Some(by)) => format!("it is named, and `{by}` means it"),
                     _ => continue,
-                }
+                };
+                let what = format!("`{path}` is twice in `{part}`: {how}");
+                return Err(SettingError::Invalid { what }.into());
             }
             let both = format!("`{path}` is in `{other}` and in `{part}`");
             match by.as_ref().or(pattern.as_ref()) {
@@ -220,6 +223,10 @@ mod tests {
             (["part-*.csv", "./part-2.csv"], "[E480] data: `./part-2.csv` is in `source` and in `test`"),
             (["part-1.csv", "part-1.csv"],   "`part-1.csv` is in `source` and in `test`: figures"),
             (["part-*.csv+*-1.csv", "test.csv"], "[E480] data: `part-1.csv` is twice in `source`: `part-*.csv` and `*-1.csv` both mean it"),
+            (["part-1.csv+part-*.csv", "test.csv"], "[E480] data: `part-1.csv` is twice in `source`: it is named, and `part-*.csv` means it"),
+            (["part-*.csv+./part-2.csv", "test.csv"], "[E480] data: `./part-2.csv` is twice in `source`: it is named, and `part-*.csv` means it"),
+            (["part-*.csv+part-*.csv", "test.csv"], "[E480] data: `part-1.csv` is twice in `source`: `part-*.csv` stands there twice"),
+            (["part-1.csv+part-1.csv", "test.csv"], ""),
         ];
         for (names, want) in cases {
             let [source, test] = names;

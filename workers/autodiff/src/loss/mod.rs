@@ -32,6 +32,7 @@ use super::param_list::near;
 
 pub use class_weights::ClassWeights;
 pub use options::LossOptions;
+pub(crate) use options::default_class_axis;
 pub use scores::sigmoid_outputs;
 pub(super) use scores::{scores, sigmoid_of};
 

@@ -35,10 +35,15 @@ pub struct LossOptions {
     pub delta: Option<f32>,
 }
 
+/// The axis of the classes of scores with this many axes, where nobody says another one.
+pub(crate) fn default_class_axis(rank: usize) -> i64 {
+    if rank < 4 { -1 } else { 1 }
+}
+
 impl LossOptions {
     /// The axis of the classes of scores with this many axes, as it is stated or by default.
     pub(super) fn class_axis(&self, rank: usize) -> i64 {
-        self.class_axis.unwrap_or(if rank < 4 { -1 } else { 1 })
+        self.class_axis.unwrap_or(default_class_axis(rank))
     }
 
     /// Refuses values out of range, and options of other losses.
