@@ -531,3 +531,22 @@ fn a_table_has_as_many_label_columns_as_the_loss_wants_where_one_does_not_fit() 
     let refused = refused(submit());
     assert!(refused.contains("takes samples of shape [2], the data has [5]"), "{refused}");
 }
+
+#[test]
+fn all_columns_are_samples_of_an_open_width_where_the_loss_wants_no_label() {
+    let folder = Folder::new();
+    let mut graph = GraphBuilder::new("own");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), "width".into()]);
+    let w = graph.weight("w.weight", &[1], &[0.5]);
+    let scaled = graph.op("Mul", &[&x, &w], &[]);
+    let squared = graph.op("Mul", &[&scaled, &scaled], &[]);
+    let mean = graph.op("ReduceMean", &[&squared], &[attr_int("keepdims", 0)]);
+    graph.output(&mean);
+    folder.write("own.onnx", &graph.finish().to_bytes());
+    let submit = || folder.submit_model(Model::forward(folder.path().join("own.onnx"), Loss::Output));
+    folder.write("rows.csv", b"1,2,3\n4,5,6\n");
+    let job = submit().unwrap();
+    assert_eq!(train(&job).model.inputs[0].shape, [3]);
+    let Source::Csv(table) = &train(&job).data.source else { unreachable!("it is a table") };
+    assert_eq!(table.label_columns, 0, "as workers and predictions read it");
+}

@@ -36,6 +36,10 @@ const MAX_END_WAIT: Duration = Duration::from_secs(60);
 const MAX_REASON_CHARS: usize = 1_000;
 /// Size of the jobs that one call shows, some ten thousand: half of what a frame holds.
 const MAX_JOBS_BYTES: usize = MAX_FRAME_BYTES / 2;
+/// Most values that one call gives, and most bytes of them but for the first: nothing else is decided while they
+/// are copied.
+const MAX_VALUES: usize = 1_000;
+const MAX_VALUES_BYTES: usize = 1 << 20;
 /// Most tasks that one call shows.
 const MAX_VIEWS: u32 = 10_000;
 
@@ -155,6 +159,18 @@ impl ClientService for ClientHandler {
     async fn value(self, _: Context, job: JobRef, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
         let what = format!("task {task}");
         self.context.query_tasks(job, what, move |core, job| core.task_value(job, task)).await
+    }
+
+    async fn values(
+        self,
+        _: Context,
+        job: JobRef,
+        tasks: Vec<TaskIndex>,
+    ) -> Result<Vec<Option<Value>>, EngineFault> {
+        let what = "all of these tasks".to_owned();
+        let look =
+            move |core: &Core, job: &JobId| core.task_values(job, &tasks, MAX_VALUES, MAX_VALUES_BYTES);
+        self.context.query_tasks(job, what, look).await
     }
 
     async fn ended_tasks(

@@ -7,21 +7,27 @@
 
 use std::{
     error::Error,
-    sync::{PoisonError, RwLock, RwLockWriteGuard},
-    time::Duration,
+    sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard},
+    time::{Duration, Instant},
 };
 
 use redis::{
     Client, RedisResult,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
+use syncline_rpc::LogLimit;
 use tracing::warn;
 
 use super::RedisAddress;
 
+/// At most one line in this time says that Redis gave no answer: while it is cut off that happens every few
+/// seconds, for hours.
+const SILENCE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 pub(super) struct SharedConnection {
     address: RedisAddress,
     current: RwLock<Current>,
+    silences: Mutex<LogLimit>,
 }
 
 struct Current {
@@ -38,7 +44,8 @@ impl SharedConnection {
     /// Connects. Fails at once if nothing answers.
     pub(super) async fn open(address: RedisAddress, client: Client) -> RedisResult<Self> {
         let manager = ConnectionManager::new_with_config(client.clone(), config()).await?;
-        Ok(Self { address, current: RwLock::new(Current { manager, client, number: 0, warned: None }) })
+        let current = RwLock::new(Current { manager, client, number: 0, warned: None });
+        Ok(Self { address, current, silences: Mutex::new(LogLimit::new(SILENCE_LOG_INTERVAL)) })
     }
 
     pub(super) fn address(&self) -> &RedisAddress {
@@ -56,6 +63,17 @@ impl SharedConnection {
     pub(super) fn replace(&self, number: u64) -> bool {
         let mut current = self.current();
         current.number == number && self.renew(&mut current)
+    }
+
+    /// Leaves the connection of this number, over which no answer came in time, and says so now and then.
+    pub(super) fn replace_silent(&self, number: u64) {
+        if !self.replace(number) {
+            return;
+        }
+        let due = self.silences.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
+        if let Some(before) = due {
+            warn!(number, silent_before = before, "redis gave no answer; connecting anew");
+        }
     }
 
     /// Leaves the connection of this number, whose password was refused. Whether there is another one by now.

@@ -15,7 +15,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
     address::RedisAddress,
@@ -194,9 +194,7 @@ impl RedisStore {
                     is_repeated |= !has_other_password;
                 }
                 Err(_) => {
-                    if self.connection.replace(number) {
-                        warn!(number, "redis gave no answer; connecting anew");
-                    }
+                    self.connection.replace_silent(number);
                     break;
                 }
             }

@@ -35,6 +35,34 @@ fn all() -> TaskQuery {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn values_of_many_tasks_come_in_one_answer_as_far_as_it_holds_them() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1_100).await);
+    let job = submit(&client, graph("many", vec![call(b"1"); 1_100])).await;
+    let values = async |tasks: &[u32]| {
+        let tasks = tasks.iter().copied().map(TaskIndex).collect();
+        client.values(within(TEST_TIMEOUT), job.clone().into(), tasks).await.unwrap()
+    };
+    let orders = worker.tasks().await;
+    assert_eq!(orders.len(), 1_100);
+    let large = vec![7; 16 << 10];
+    worker.finish(&job, &[(0, b"a"), (2, b"c")]).await;
+    assert_eq!(
+        values(&[2, 1, 0, 2]).await,
+        Ok([Some(b"c"), None, Some(b"a"), Some(b"c")].map(|v| v.map(|v: &[u8; 1]| inline(v))).into())
+    );
+    assert_eq!(values(&[]).await, Ok(vec![]));
+    assert_eq!(values(&[0, 1_100]).await.unwrap_err().code(), FaultCode::new("E138"));
+    let all: Vec<u32> = (0..1_100).collect();
+    assert_eq!(values(&all).await.map(|given| given.len()), Ok(1_000), "so many at a time");
+    let ended: Vec<(u32, &[u8])> = (3..203).map(|task| (task, large.as_slice())).collect();
+    for part in ended.chunks(50) {
+        worker.finish(&job, part).await;
+    }
+    assert_eq!(values(&all[3..]).await.map(|given| given.len()), Ok(64), "a megabyte of 16 KiB each");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     let rig = Rig::start(1).await;
     let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 2).await);

@@ -76,11 +76,9 @@ pub(super) fn put_in_groups(
             ));
         }
     }
+    // Also what the optimizer says just now: it may be given another weight decay.
     for (parameter, naming) in layout.0.iter_mut().zip(&naming) {
-        let settings = settings_of(naming.first(), groups);
-        if settings.differ_from(optimizer) {
-            parameter.settings = settings;
-        }
+        parameter.settings = settings_of(naming.first(), groups);
     }
     Ok(warnings)
 }
@@ -185,6 +183,15 @@ mod tests {
         let want = [slow, flat, flat, usual, usual, usual];
         assert_eq!(grouped(&groups, Optimizer::adamw()).unwrap(), want);
         assert_eq!(grouped(&[], Optimizer::adamw()).unwrap(), [usual; 6]);
+    }
+
+    #[test]
+    fn a_decay_that_the_optimizer_has_as_well_stays_where_it_is_given_another_one() {
+        let groups = [of(&["*.bias"]).weight_decay(0.0)];
+        let settings = grouped(&groups, Optimizer::sgd()).unwrap();
+        let decays = settings.iter().map(|of| of.optimizer(&Optimizer::sgd().with_weight_decay(0.1)));
+        let has_none = |optimizer| optimizer == Optimizer::sgd();
+        assert_eq!(decays.map(has_none).collect::<Vec<_>>(), [false, true, false, false, true, false]);
     }
 
     #[test]

@@ -3,7 +3,15 @@
 use syncline_scheduler::suggestion::nearest;
 
 /// What other programs call these fields.
-const OTHER_NAMES: [(&str, &str); 2] = [("lr", "learning_rate"), ("batch_size", "batch")];
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("lr", "learning_rate"),
+    ("batch_size", "batch"),
+    // What docs/data.md shows how to make such files of.
+    ("parquet", "npz"),
+    ("hdf5", "npz"),
+    ("images", "npz"),
+    ("image_folder", "npz"),
+];
 
 /// A message of serde, with what was probably meant behind what it does not know.
 pub(super) fn with_suggestion(message: &str) -> String {
@@ -40,6 +48,7 @@ mod tests {
             ("unknown field `weight`, expected `onnx` or `weights`",                     Some("weights")),
             ("unknown field `shade`, expected `onnx` or `weights`",                      None),
             ("unknown variant `macro_f1`, expected one of `loss`, `macro-f1`",           Some("macro-f1")),
+            ("unknown variant `parquet`, expected one of `csv`, `idx`, `npz`",            Some("npz")),
             ("missing field `id`",                                                       None),
         ];
         for (message, meant) in cases {

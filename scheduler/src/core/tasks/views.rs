@@ -91,6 +91,25 @@ impl Core {
         there.then(|| (job.graph.state(task.0) == TaskState::Done).then(|| job.values.get(task.0)))
     }
 
+    /// The same of the first of several tasks, in their order: at most `most` values, and no further one than
+    /// that which goes beyond `most_bytes`. `None` if there is no such job, or not all of these tasks are there.
+    pub fn task_values(
+        &self,
+        job: &JobId,
+        tasks: &[TaskIndex],
+        most: usize,
+        most_bytes: usize,
+    ) -> Option<Vec<Option<Value>>> {
+        let mut bytes = 0;
+        let has_room = |value: &Option<Option<Value>>| {
+            let had_room = bytes < most_bytes;
+            bytes += value.iter().flatten().map(Value::inline_bytes).sum::<usize>();
+            had_room
+        };
+        let values = tasks.iter().take(most).map(|task| self.task_value(job, *task));
+        values.take_while(has_room).collect()
+    }
+
     /// Which of these tasks are over; `None` if there is no such job, or not all of these tasks are there.
     pub fn ended_tasks(&self, job: &JobId, tasks: &[TaskIndex]) -> Option<Vec<TaskIndex>> {
         let graph = &self.task_jobs.get(job)?.graph;

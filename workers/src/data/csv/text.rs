@@ -54,7 +54,7 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     }
     if is_date(field) {
         return "a date or time is no number: write what of it counts before, such as the days since the first one, the month or the day of \
-                the week, in columns of their own";
+                the week, in columns of their own; or leave the column out, as `[data.inputs]` does, which names those that an input takes";
     }
     let bare = field.trim_matches(['"', '\'']);
     if field.contains([';', '\t']) {
@@ -71,7 +71,8 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
              takes classes"
         }
         _ => {
-            "every field but those of the header has to be a number: replace names by numbers before, and leave out lines above the header \
+            "every field but those of the header has to be a number: replace names by numbers before, or name the columns that an input takes under \
+             `[data.inputs]`, and leave out lines above the header \
              or the first sample with `skip_lines`; only a label of one column may be a text, in every line, where the loss takes classes"
         }
     }
