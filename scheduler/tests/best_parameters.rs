@@ -222,7 +222,7 @@ fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
         let effects = world.give(Input::Tick);
         assert_eq!(world.job("job").checkpoint_numbers(), want);
         let kept = findings.effects.iter().chain(&effects).rev().find_map(|effect| match effect {
-            Effect::KeepCheckpoints { numbers, .. } => Some(numbers.clone()),
+            Effect::RetainCheckpoints { numbers, .. } => Some(numbers.clone()),
             _ => None,
         });
         assert_eq!(kept, Some(want));

@@ -214,7 +214,7 @@ fn there_is_one_a_minute_if_there_is_something_new() {
         let effects = world.rest();
         assert_eq!(world.has_told("checkpoint_kept"), number + 1);
         let kept = effects.iter().rev().find_map(|e| match e {
-            Effect::KeepCheckpoints { numbers, .. } => Some(numbers.clone()),
+            Effect::RetainCheckpoints { numbers, .. } => Some(numbers.clone()),
             _ => None,
         });
         let number = number as u64;
@@ -522,7 +522,7 @@ fn another_job_goes_on_from_a_checkpoint_with_more_epochs_and_counts_each_sample
 #[test]
 fn what_is_needed_for_nothing_is_removed() {
     let removed = |effects: &[Effect]| {
-        let is = |e: &Effect| matches!(e, Effect::KeepCheckpoints { numbers, .. } if numbers.is_empty());
+        let is = |e: &Effect| matches!(e, Effect::RetainCheckpoints { numbers, .. } if numbers.is_empty());
         effects.iter().filter(|e| is(e)).count()
     };
     let mut world = World::new("bsp", 2, true);
@@ -538,7 +538,7 @@ fn what_is_needed_for_nothing_is_removed() {
 /// The numbers that the shards are told to keep when a job is over.
 fn kept_at_the_end(effects: &[Effect]) -> Vec<Vec<u64>> {
     let last = |e: &Effect| match e {
-        Effect::KeepCheckpoints { numbers, through: u64::MAX, .. } => Some(numbers.clone()),
+        Effect::RetainCheckpoints { numbers, through: u64::MAX, .. } => Some(numbers.clone()),
         _ => None,
     };
     effects.iter().filter_map(last).collect()

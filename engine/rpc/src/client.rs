@@ -106,7 +106,7 @@ pub trait ClientService {
     /// long. Told to, they remove them.
     async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
     /// Has a checkpoint made of what a training has learned so far; its number. E638 if none can be made.
-    async fn take_checkpoint(job: JobId) -> Result<u64, EngineFault>;
+    async fn request_checkpoint(job: JobId) -> Result<u64, EngineFault>;
     /// Whether that one is complete, or a later one; E638 if it does not come.
     async fn has_checkpoint(job: JobId, number: u64) -> Result<bool, EngineFault>;
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part

@@ -97,7 +97,7 @@ impl ShardControl {
             let (control, run, numbers) = (self.clone(), run.clone(), numbers.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
-                let keep = |c: ShardClient| {
+                let retain = |c: ShardClient| {
                     let (run, numbers) = (run.clone(), numbers.clone());
                     async move {
                         // It waits there for what is being written.
@@ -106,14 +106,14 @@ impl ShardControl {
                     }
                 };
                 if is_last {
-                    if let Err(fault) = control.shards.call(shard, keep).await {
+                    if let Err(fault) = control.shards.call(shard, retain).await {
                         warn!(%shard, %fault, "checkpoints that nobody needs stay on the shard");
                     }
                 } else {
-                    let _ = control.shards.call_if_present(shard, keep).await;
+                    let _ = control.shards.call_if_present(shard, retain).await;
                 }
                 // Its copies of files go with the job as well, which it does not follow any more by then.
-                let _ = control.shards.call_standby(shard, keep).await;
+                let _ = control.shards.call_standby(shard, retain).await;
             });
         }
     }

@@ -223,11 +223,11 @@ impl ClientService for ClientHandler {
         collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
-    async fn take_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {
+    async fn request_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {
         let id = job.clone();
         let number = move |core: &Core| core.job(&id).map(Job::number_of_checkpoint_now);
         let number = self.context.query(number).await?;
-        self.context.commit_input(Input::KeepCheckpoint(job)).await?;
+        self.context.commit_input(Input::RequestCheckpoint(job)).await?;
         // Of a job that is not there no checkpoint was taken in.
         Ok(number.unwrap_or_default())
     }

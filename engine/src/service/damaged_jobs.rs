@@ -57,7 +57,7 @@ impl DecisionLoop {
         // Which one it was nobody can say: it goes where somebody names it, and not where one of its
         // submissions is meant.
         if let Input::Pause { job, .. }
-        | Input::KeepCheckpoint(job)
+        | Input::RequestCheckpoint(job)
         | Input::Cancel(Cancellation { job: JobRef { id: job, nonce: Some(_) }, .. }) = input
             && let Some(damage) = self.lead.jobs.damaged(job)
         {

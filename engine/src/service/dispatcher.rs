@@ -32,7 +32,7 @@ impl Lead {
             Effect::WriteCheckpoint { run, number } => {
                 self.control.write_checkpoint(&run, number);
             }
-            Effect::KeepCheckpoints { run, numbers, through } => {
+            Effect::RetainCheckpoints { run, numbers, through } => {
                 self.control.retain_checkpoints(&run, numbers, through);
             }
             Effect::Attach { run, shard, floor } => self.control.recheck_shard(run, shard, floor),

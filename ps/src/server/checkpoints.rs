@@ -270,7 +270,7 @@ pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String,
 
 /// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may
 /// be late. Without any limit everything goes, and nothing is written any more.
-pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
+pub(super) fn retain(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
     let dir = folder_of(shared, run);
     let alone = lock(&shared.checkpoint_files);
     if through == u64::MAX && numbers.is_empty() {
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(share().unwrap_err().code(), "E439");
         fs::write(&path, whole).unwrap();
         assert_eq!(share(), Ok(hex));
-        keep(&shared, &run, &[], 3).unwrap();
+        retain(&shared, &run, &[], 3).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
         assert_eq!(share().unwrap_err().code(), "E439", "it is gone");
     }

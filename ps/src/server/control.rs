@@ -350,10 +350,10 @@ impl Shard for Control {
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::keep(s, &run, &numbers, through)?;
+            checkpoints::retain(s, &run, &numbers, through)?;
             // One that was set aside has no standby to tell.
             if let Some(shard) = s.jobs.find_open(&run) {
-                shard.record(StandbyOp::KeepCheckpoints { numbers, through });
+                shard.record(StandbyOp::RetainCheckpoints { numbers, through });
             }
             Ok(())
         })

@@ -139,7 +139,7 @@ fn change(
         }
         // It was written before the copy was whole: nobody counts on this process for it.
         StandbyOp::WriteCheckpoint { .. } if shard.is_catching_up(number) => {}
-        StandbyOp::WriteCheckpoint { .. } | StandbyOp::KeepCheckpoints { .. } => {
+        StandbyOp::WriteCheckpoint { .. } | StandbyOp::RetainCheckpoints { .. } => {
             standby_files::hand_over(shared, shard, op);
         }
         // Nobody is to serve it from here on.
@@ -233,7 +233,7 @@ mod tests {
             StandbyOp::InStep,
             StandbyOp::PinCheckpoint { epoch: EPOCH, number: 2 },
             StandbyOp::WriteCheckpoint { number: 2 },
-            StandbyOp::KeepCheckpoints { numbers, through: 2 },
+            StandbyOp::RetainCheckpoints { numbers, through: 2 },
             StandbyOp::Ping,
             StandbyOp::Close,
         ]);

@@ -89,7 +89,7 @@ pub enum StandbyOp {
         number: u64,
     },
     /// Others up to `through` were removed.
-    KeepCheckpoints {
+    RetainCheckpoints {
         /// Those that stay.
         numbers: Vec<u64>,
         /// Highest number that may go; `u64::MAX` where none stay: all go, and no more are written.
@@ -222,7 +222,7 @@ impl JobShard {
             StandbyOp::OwnNorm { round, squares } => self.follow_own_norm(round, squares),
             StandbyOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
             StandbyOp::WriteCheckpoint { .. }
-            | StandbyOp::KeepCheckpoints { .. }
+            | StandbyOp::RetainCheckpoints { .. }
             | StandbyOp::InStep
             | StandbyOp::Ping
             | StandbyOp::Close

@@ -188,16 +188,16 @@ fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
     opened(&rig);
     (0..5).for_each(|number| keep_as(&rig, number));
     let left = || (0..5).filter(|number| path_of(&rig, 0, *number).exists()).collect::<Vec<_>>();
-    rig.keep_checkpoints(0, &[1, 3], 3).unwrap();
+    rig.retain_checkpoints(0, &[1, 3], 3).unwrap();
     assert_eq!(left(), [1, 3, 4]);
-    rig.keep_checkpoints(0, &[0, 1], 1).unwrap();
+    rig.retain_checkpoints(0, &[0, 1], 1).unwrap();
     assert_eq!(left(), [1, 3, 4]);
     // The fourth was given up, because another shard could not write it.
-    rig.keep_checkpoints(0, &[3], 4).unwrap();
+    rig.retain_checkpoints(0, &[3], 4).unwrap();
     assert_eq!(left(), [3]);
-    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
     assert_eq!(left(), [0; 0]);
-    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_late_order_to_write_brings_nothing_back_when_all_was_removed() {
     opened(&rig);
     keep_as(&rig, 0);
     rig.pin_checkpoint(0, 1).unwrap();
-    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
     assert!(matches!(rig.write_checkpoint(0, 1), Err(ShardFault::NoCheckpoint { .. })));
     assert!(!path_of(&rig, 0, 1).parent().unwrap().exists());
 }
@@ -232,11 +232,11 @@ fn a_late_order_to_pin_what_was_given_up_holds_no_copy() {
     let rig = Rig::start(2);
     opened(&rig);
     keep_as(&rig, 1);
-    rig.keep_checkpoints(0, &[1], 2).unwrap();
+    rig.retain_checkpoints(0, &[1], 2).unwrap();
     rig.pin_checkpoint(0, 2).unwrap();
     assert!(matches!(rig.write_checkpoint(0, 2), Err(ShardFault::NoCheckpoint { number: 2, .. })));
     // One that is to stay may still have to be pinned.
-    rig.keep_checkpoints(0, &[1, 3], 3).unwrap();
+    rig.retain_checkpoints(0, &[1, 3], 3).unwrap();
     rig.pin_checkpoint(0, 3).unwrap();
     rig.write_checkpoint(0, 3).unwrap();
 }

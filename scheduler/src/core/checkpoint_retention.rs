@@ -26,7 +26,7 @@ impl Job {
     pub(super) fn remove_superseded_checkpoints(&mut self, turn: &mut Turn<'_>) {
         if self.thin_out_checkpoints(turn.now_us) {
             self.changes.job_state = true;
-            let newest = self.state.checkpoints.newest().map(|newest| self.keep_checkpoints(newest.number));
+            let newest = self.state.checkpoints.newest().map(|newest| self.retain_checkpoints(newest.number));
             turn.effects.extend(newest);
         }
     }
@@ -56,11 +56,11 @@ impl Job {
     }
 
     /// The shards may remove all checkpoints up to number `through` but the complete ones.
-    pub(super) fn keep_checkpoints(&self, through: u64) -> Effect {
+    pub(super) fn retain_checkpoints(&self, through: u64) -> Effect {
         let run = self.run();
         let unread = self.state.checkpoints.unread.iter().map(|checkpoint| checkpoint.number);
         let numbers = self.state.checkpoints.numbers().into_iter().chain(unread).collect();
-        Effect::KeepCheckpoints { run, numbers, through }
+        Effect::RetainCheckpoints { run, numbers, through }
     }
 
     /// What the shards are told of a job that is over and known no more: nobody asks for its last weights,
@@ -74,6 +74,6 @@ impl Job {
     pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
         let (run, numbers) = (self.run(), Vec::new());
         let any = self.state.checkpoints.has_begun_any();
-        any.then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
+        any.then_some(Effect::RetainCheckpoints { run, numbers, through: u64::MAX })
     }
 }

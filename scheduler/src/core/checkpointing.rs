@@ -193,7 +193,7 @@ impl Job {
         self.state.checkpoints.complete.push(complete);
         self.state.checkpoints.unread.clear();
         self.thin_out_checkpoints(turn.now_us);
-        turn.effects.push(self.keep_checkpoints(number));
+        turn.effects.push(self.retain_checkpoints(number));
     }
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due. Where nobody
@@ -214,6 +214,6 @@ impl Job {
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.
-        turn.effects.push(self.keep_checkpoints(number));
+        turn.effects.push(self.retain_checkpoints(number));
     }
 }

@@ -71,7 +71,7 @@ pub enum Effect {
         number: u64,
     },
     /// Every shard removes the other checkpoints of the job up to number `through`.
-    KeepCheckpoints {
+    RetainCheckpoints {
         /// Run whose checkpoints are thinned out; its job may be over or deleted, and those of its other
         /// runs count as well.
         run: RunId,

@@ -58,7 +58,7 @@ pub enum Input {
         paused: bool,
     },
     /// Somebody wants a checkpoint of what a training has learned so far.
-    KeepCheckpoint(JobId),
+    RequestCheckpoint(JobId),
     /// Attempts at general tasks have ended.
     TasksEnded {
         /// Who had them.

@@ -82,7 +82,7 @@ impl Job {
     /// What the shards keep of a job from which no other goes on but with what it leaves.
     pub(super) fn checkpoints_at_end(&self) -> Option<Effect> {
         let (run, numbers) = (self.run(), self.state.checkpoints.numbers());
-        self.has_settled().then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
+        self.has_settled().then_some(Effect::RetainCheckpoints { run, numbers, through: u64::MAX })
     }
 
     /// Whether it is over, and nobody goes on from where it was: it is done and its weights are written, or

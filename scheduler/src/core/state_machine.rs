@@ -140,7 +140,7 @@ impl Core {
             | Input::TasksEnded { .. } => return self.handle_tasks(input, turn),
             Input::Cancel(cancellation) => return self.cancel(cancellation, turn),
             Input::Delete(id) => return self.delete(&id, turn),
-            Input::KeepCheckpoint(id) => return self.request_checkpoint(&id),
+            Input::RequestCheckpoint(id) => return self.request_checkpoint(&id),
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason, never_told } => {
                 self.give_back_untold(worker, never_told, turn);

@@ -261,7 +261,7 @@ impl ParameterServerModel {
                 let (run, outcome) = (run.clone(), model.write_checkpoint(number));
                 Some(Input::CheckpointWritten { run, number, shard, outcome })
             }),
-            Effect::KeepCheckpoints { numbers, through, .. } => {
+            Effect::RetainCheckpoints { numbers, through, .. } => {
                 let stays = |n: u64| n > through || numbers.contains(&n);
                 self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| stays(*n)));
                 Vec::new()

@@ -8,7 +8,7 @@ impl World {
     /// Asks for one, and says which number it will have.
     fn ask(&mut self) -> u64 {
         let number = self.job().number_of_checkpoint_now();
-        self.give(Input::KeepCheckpoint(id()));
+        self.give(Input::RequestCheckpoint(id()));
         number
     }
 
@@ -23,7 +23,7 @@ impl World {
 
     fn refusal(&self, job: &JobId) -> String {
         let mut core = Core::clone(&self.plane.core);
-        match core.handle(self.now_us, Input::KeepCheckpoint(job.clone())) {
+        match core.handle(self.now_us, Input::RequestCheckpoint(job.clone())) {
             Err(refused) => refused.to_string(),
             Ok(_) => "taken".to_owned(),
         }

@@ -601,7 +601,7 @@ fn job_of(effect: &Effect) -> Option<&JobId> {
         | Effect::Seal { run, .. }
         | Effect::PinCheckpoint { run, .. }
         | Effect::WriteCheckpoint { run, .. }
-        | Effect::KeepCheckpoints { run, .. }
+        | Effect::RetainCheckpoints { run, .. }
         | Effect::Attach { run, .. } => Some(&run.job),
         Effect::Snapshot { key, .. } => Some(&key.run.job),
         Effect::Plan(request) => Some(&request.run.job),

@@ -45,7 +45,7 @@ impl Client {
     pub async fn keep_checkpoint(&self, job: &JobId) -> Result<u64, ClientError> {
         let asked = |c: ClientServiceClient| {
             let job = job.clone();
-            async move { c.take_checkpoint(within(CALL_TIMEOUT), job).await }
+            async move { c.request_checkpoint(within(CALL_TIMEOUT), job).await }
         };
         let number = self.retry(asked).await?;
         let is_there = |c: ClientServiceClient| {

@@ -150,7 +150,7 @@ fn what_is_removed_while_it_is_fetched_does_not_come_back() {
         let wish = shared.fetching.want(&kept);
         let file = checkpoints::begin_copy(shared, &wish).unwrap().unwrap();
         // The folder goes with all that is in it, where everything is removed.
-        checkpoints::keep(shared, &kept.run, numbers, through).unwrap();
+        checkpoints::retain(shared, &kept.run, numbers, through).unwrap();
         let stays = fs::exists(rig.path(0, "digits-0000002a")).unwrap();
         if stays {
             let got = checkpoints::keep_copy(shared, &wish, file, &digest, SystemTime::now());

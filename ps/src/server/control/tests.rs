@@ -168,7 +168,7 @@ fn a_job_that_goes_on_while_the_standby_writes_down_what_it_was_is_not_kept_ther
     let dir = tempfile::tempdir().unwrap();
     let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])));
     let busy = lock(&shared.checkpoint_files);
-    standby_files::hand_over(&shared, &job, StandbyOp::KeepCheckpoints { numbers: Vec::new(), through: 0 });
+    standby_files::hand_over(&shared, &job, StandbyOp::RetainCheckpoints { numbers: Vec::new(), through: 0 });
     standby_files::hand_over(&shared, &job, StandbyOp::SetAside);
     standby_aside::give_up(&shared, job.run()).unwrap();
     drop(busy);

@@ -156,7 +156,7 @@ fn nothing_follows_the_end_of_a_job_to_its_standby() {
     let job = followed();
     push_on(&job, 1);
     job.close();
-    job.record(StandbyOp::KeepCheckpoints { numbers: Vec::new(), through: 1 });
+    job.record(StandbyOp::RetainCheckpoints { numbers: Vec::new(), through: 1 });
     let told = entries(&job);
     assert!(matches!(told[..], [StandbyOp::Chunk { .. }, StandbyOp::Close]), "{told:?}");
     assert!(matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Over));

@@ -282,7 +282,7 @@ impl Rig {
         self.blobs().get(&self.addresses(), &digest).unwrap()
     }
 
-    pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
+    pub fn retain_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
         let (context, numbers) = (context::current(), numbers.to_vec());
         let call = self.controls[shard].retain_checkpoints(context, EPOCH, run(FIRST), numbers, through);
         self.runtime.block_on(call).unwrap()
