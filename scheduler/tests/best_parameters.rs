@@ -120,7 +120,7 @@ impl<'a> Findings<'a> {
     /// The checkpoints with which the shards were to begin anew.
     fn restored(&self) -> Vec<Option<u64>> {
         let opened = self.effects.iter().filter_map(|effect| match effect {
-            Effect::OpenShards { checkpoint, .. } => Some(*checkpoint),
+            Effect::OpenShards { with, .. } => Some(with.checkpoint()),
             _ => None,
         });
         opened.collect()
@@ -473,7 +473,7 @@ fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_noth
     let (mut world, mut findings) = best_at_first("bsp");
     findings.go_on(&mut world, |world| world.has_told("trained") == 1);
     let effects = crash(&mut world);
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { checkpoint: Some(0), .. })));
+    assert_eq!(opened(&effects), Some(0));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Snapshot { .. })), "it is written anew");
     assert_eq!(world.plane.server.shards[0].pushes(), SAMPLES);
     assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
@@ -508,7 +508,7 @@ fn cannot_read(world: &mut World) -> Vec<Effect> {
 
 fn opened(effects: &[Effect]) -> Option<u64> {
     effects.iter().find_map(|effect| match effect {
-        Effect::OpenShards { checkpoint, .. } => *checkpoint,
+        Effect::OpenShards { with, .. } => with.checkpoint(),
         _ => None,
     })
 }

@@ -9,8 +9,8 @@ use std::{
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
-        Outcome, Phase, PushProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskKey, TaskReport,
-        Work, WorkerInfo,
+        OpenWith, Outcome, Phase, PushProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskKey,
+        TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -455,17 +455,20 @@ fn brings_the_checkpoint_before_and_then_the_end(code: &'static str) {
     world.plane.shell.opens_nothing = true;
     let opens = |effects: &[Effect]| {
         effects.iter().find_map(|effect| match effect {
-            Effect::OpenShards { checkpoint, has_others, .. } => Some((*checkpoint, *has_others)),
+            Effect::OpenShards { with, .. } => Some(*with),
             _ => None,
         })
     };
-    assert_eq!(opens(&world.crash()), Some((Some(1), true)));
+    assert_eq!(opens(&world.crash()), Some(OpenWith::Checkpoint { number: 1, has_others: true }));
     assert_eq!(world.samples(), counts[1]);
     let unusable = |world: &World| {
         let (code, reason) = (FaultCode::new(code), "it cannot be read".to_owned());
         Input::ShardFailed { run: world.job().run(), code, reason }
     };
-    assert_eq!(opens(&world.give(unusable(&world))), Some((Some(0), false)));
+    assert_eq!(
+        opens(&world.give(unusable(&world))),
+        Some(OpenWith::Checkpoint { number: 0, has_others: false })
+    );
     assert_eq!((world.job().generation().number(), world.samples()), (3, counts[0]));
     world.give(unusable(&world));
     let failed =

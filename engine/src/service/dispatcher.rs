@@ -23,8 +23,8 @@ impl Lead {
             Effect::AckReport { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
             Effect::DismissWorker { worker, reason } => self.sessions.drop_worker(worker, &reason),
-            Effect::OpenShards { run, checkpoint, has_others, known_through } => {
-                self.control.open_shards(run, checkpoint, has_others, known_through);
+            Effect::OpenShards { run, with, known_through } => {
+                self.control.open_shards(run, with, known_through);
             }
             Effect::PinCheckpoint { run, number } => {
                 self.control.pin_checkpoint(&run, number);

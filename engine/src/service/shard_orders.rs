@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use syncline_rpc::{OpenJob, ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
-    core::{BarrierOrder, ClockRoster, ClosedBarrier, Input, ProgressFloor},
+    core::{BarrierOrder, ClockRoster, ClosedBarrier, Input, OpenWith, ProgressFloor},
     ids::{Incarnation, RunId, ShardIndex},
     spec::TrainSpec,
 };
@@ -33,15 +33,8 @@ const NEWEST_PATIENCE: Duration = Duration::from_secs(900);
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 
 impl ShardControl {
-    /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier
-    /// ones matters from here on.
-    pub(super) fn open_shards(
-        &self,
-        run: RunId,
-        checkpoint: Option<u64>,
-        has_others: bool,
-        known_through: Option<u64>,
-    ) {
+    /// Opens a run of a job. Nothing of earlier ones matters from here on.
+    pub(super) fn open_shards(&self, run: RunId, with: OpenWith, known_through: Option<u64>) {
         self.work.end_before(&run);
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
@@ -49,11 +42,11 @@ impl ShardControl {
             // A process that hangs answers nothing, and its standby holds up nobody.
             let _ = timeout(CALL_TIMEOUT, control.closings.until_over(&run.job)).await;
             let mut unreadable_since: Option<Instant> = None;
-            let patience = read_patience(checkpoint, has_others);
+            let patience = read_patience(with);
             let mut told = String::new();
             loop {
                 let shards = control.shards.all_addresses().await;
-                match control.open_all(&run, (checkpoint, known_through), &train, &shards).await {
+                match control.open_all(&run, with, known_through, &train, &shards).await {
                     Ok(states) => {
                         for (shard, state) in states {
                             // It may have been open there, and be further than Redis knows.
@@ -102,7 +95,8 @@ impl ShardControl {
     async fn open_all(
         &self,
         run: &RunId,
-        (checkpoint, known_through): (Option<u64>, Option<u64>),
+        with: OpenWith,
+        known_through: Option<u64>,
         train: &TrainSpec,
         shards: &[String],
     ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
@@ -120,7 +114,7 @@ impl ShardControl {
                 clip_norm: train.shard_clip_norm(),
                 initial: train.model.initial.clone(),
                 resumed: train.resume.as_ref().map(|resume| resume.steps.clone()),
-                checkpoint,
+                checkpoint: with.checkpoint(),
                 known_through,
             };
             async move {
@@ -252,11 +246,11 @@ impl ShardControl {
 }
 
 /// How long a disk is waited for that cannot be read.
-fn read_patience(checkpoint: Option<u64>, has_others: bool) -> Duration {
-    match (checkpoint, has_others) {
-        (None, _) => READ_PATIENCE,
-        (Some(_), true) => NEWEST_PATIENCE,
-        (Some(_), false) => CHECKPOINT_PATIENCE,
+fn read_patience(with: OpenWith) -> Duration {
+    match with {
+        OpenWith::Initial => READ_PATIENCE,
+        OpenWith::Checkpoint { has_others: true, .. } => NEWEST_PATIENCE,
+        OpenWith::Checkpoint { has_others: false, .. } => CHECKPOINT_PATIENCE,
     }
 }
 
@@ -338,6 +332,11 @@ mod tests {
         sim::training_job(sim::training("asp".parse().unwrap(), 8, 1)).validated().unwrap()
     }
 
+    /// A checkpoint that has no other beside it.
+    fn only(number: u64) -> OpenWith {
+        OpenWith::Checkpoint { number, has_others: false }
+    }
+
     /// The shard would set the earlier one aside, and cut off the workers of all jobs for it.
     #[tokio::test]
     async fn a_job_is_opened_once_the_shards_have_closed_the_one_that_had_its_name() {
@@ -364,7 +363,7 @@ mod tests {
         let (next, other) = (named("digits"), named("other"));
         let closing = control.closings.begin(&run().job);
         for run in [&next, &other] {
-            control.open_shards(run.clone(), None, false, None);
+            control.open_shards(run.clone(), OpenWith::Initial, None);
         }
         // Which was ordered later.
         assert_eq!(asked.recv().await, Some(other.job));
@@ -391,7 +390,7 @@ mod tests {
         let spec = training();
         control.jobs.remember_spec(&spec, 1);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
-        control.open_shards(run, Some(3), false, None);
+        control.open_shards(run, only(3), None);
         match inbox.input().await {
             Input::OpeningDelayed { reason, .. } => assert_eq!(reason, "[E406] read: stale file handle"),
             other => panic!("{other:?}"),
@@ -416,7 +415,7 @@ mod tests {
         let spec = training();
         control.jobs.remember_spec(&spec, 1);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
-        control.open_shards(run, Some(5), false, Some(5));
+        control.open_shards(run, only(5), Some(5));
         let failed = inbox.input().await;
         assert!(
             matches!(&failed, Input::ShardFailed { code: FaultCode::NEWER_CHECKPOINT, .. }),
@@ -430,23 +429,20 @@ mod tests {
     fn a_disk_that_cannot_be_read_is_waited_for_longest_where_the_only_checkpoint_is_on_it() {
         let unreadable = || ShardFault::Io { what: "read".into(), cause: "input/output error".into() };
         let lost = || ShardFault::UnknownJob { job: run().job };
+        let newest = OpenWith::Checkpoint { number: 3, has_others: true };
         #[rustfmt::skip]
         let cases = [
-            (unreadable(), None,    false, 59,    true),
-            (unreadable(), None,    false, 60,    false),
-            (unreadable(), Some(3), true,  899,   true),
-            (unreadable(), Some(3), true,  900,   false),
-            (unreadable(), Some(3), false, 900,   true),
-            (unreadable(), Some(3), false, 3_600, false),
-            (lost(),       Some(3), true,  0,     false),
+            (unreadable(), OpenWith::Initial, 59,    true),
+            (unreadable(), OpenWith::Initial, 60,    false),
+            (unreadable(), newest,            899,   true),
+            (unreadable(), newest,            900,   false),
+            (unreadable(), only(3),           900,   true),
+            (unreadable(), only(3),           3_600, false),
+            (lost(),       newest,            0,     false),
         ];
-        for (fault, checkpoint, has_others, tried_s, again) in cases {
-            let (tried, patience) = (Duration::from_secs(tried_s), read_patience(checkpoint, has_others));
-            assert_eq!(
-                may_pass(&fault, tried, patience),
-                again,
-                "{fault} {checkpoint:?} {has_others} {tried_s} s"
-            );
+        for (fault, with, tried_s, again) in cases {
+            let (tried, patience) = (Duration::from_secs(tried_s), read_patience(with));
+            assert_eq!(may_pass(&fault, tried, patience), again, "{fault} {with:?} {tried_s} s");
         }
     }
 

@@ -41,16 +41,12 @@ pub enum Effect {
         /// In words, for the log.
         reason: String,
     },
-    /// With the parameters of a checkpoint, or the initial ones.
+    /// Every shard opens a run; answered with [`Input::ShardsOpened`](super::Input::ShardsOpened).
     OpenShards {
-        /// Run that begins, on every shard; answered with
-        /// [`Input::ShardsOpened`](super::Input::ShardsOpened). What was started for earlier ones of
-        /// the job ends.
+        /// Run that begins. What was started for earlier ones of the job ends.
         run: RunId,
-        /// Number of the checkpoint to restore; `None`: the initial parameters of the spec.
-        checkpoint: Option<u64>,
-        /// Whether there is another complete one to go back to, should this one not be read.
-        has_others: bool,
+        /// The parameters that it begins with.
+        with: OpenWith,
         /// The store has lost something: a shard that has checkpoints with higher numbers than this refuses.
         known_through: Option<u64>,
     },
@@ -139,6 +135,31 @@ pub enum Effect {
         /// BLAKE3 of each blob, in hexadecimal digits; which shard holds it is not known.
         digests: Vec<String>,
     },
+}
+
+/// With which parameters a run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenWith {
+    /// The initial ones of the spec.
+    Initial,
+    /// Those of a checkpoint.
+    Checkpoint {
+        /// Which one.
+        number: u64,
+        /// Whether there is another complete one to go back to, should this one not be read.
+        has_others: bool,
+    },
+}
+
+impl OpenWith {
+    /// Number of the checkpoint that is restored.
+    #[must_use]
+    pub fn checkpoint(self) -> Option<u64> {
+        match self {
+            Self::Initial => None,
+            Self::Checkpoint { number, .. } => Some(number),
+        }
+    }
 }
 
 /// What becomes of the last parameters of a job that is over.

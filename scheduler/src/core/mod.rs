@@ -80,7 +80,7 @@ pub use checkpoints::Checkpoints;
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, Commit, CommitRefs, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
 };
-pub use effects::{Effect, LastWeights};
+pub use effects::{Effect, LastWeights, OpenWith};
 pub use evaluating::Evaluations;
 pub use evaluation::{
     ClassCount, Evaluation, EvaluationPart, EvaluationSet, EvaluationSums, MOST_COUNTED_CLASSES,

@@ -9,7 +9,7 @@
 use super::{
     best_parameters::HandedOn,
     checkpoints::{Checkpoint, Checkpoints},
-    effects::Effect,
+    effects::{Effect, OpenWith},
     evaluating::Evaluations,
     event::Happening,
     inputs::TaskFault,
@@ -187,11 +187,12 @@ impl Job {
 
     /// The order to open the present generation of the parameters.
     pub(super) fn open_order(&self) -> Effect {
-        let Checkpoints { restored: checkpoint, known_through, .. } = self.state.checkpoints;
-        let run = self.run();
-        let is_other = |complete: &Checkpoint| Some(complete.number) != checkpoint;
-        let has_others = self.state.checkpoints.complete.iter().any(is_other);
-        Effect::OpenShards { run, checkpoint, has_others, known_through }
+        let Checkpoints { restored, known_through, ref complete, .. } = self.state.checkpoints;
+        let with = restored.map_or(OpenWith::Initial, |number| OpenWith::Checkpoint {
+            number,
+            has_others: complete.iter().any(|other| other.number != number),
+        });
+        Effect::OpenShards { run: self.run(), with, known_through }
     }
 
     fn undone_since(&self, then: &Counters) -> Undone {

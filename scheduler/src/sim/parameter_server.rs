@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     core::{
-        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, ProgressFloor, PushProgress,
-        ShardProgress, SnapshotFile, TaskFault,
+        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, OpenWith, ProgressFloor,
+        PushProgress, ShardProgress, SnapshotFile, TaskFault,
     },
     fault_code::FaultCode,
     ids::{Incarnation, RunId, ShardIndex, Superstep},
@@ -237,9 +237,7 @@ impl ParameterServerModel {
     /// [`Effect::CloseShards`].
     pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
         match effect {
-            Effect::OpenShards { run, checkpoint, known_through, .. } => {
-                self.open(run, checkpoint, known_through)
-            }
+            Effect::OpenShards { run, with, known_through } => self.open(run, with, known_through),
             Effect::OrderBarrier { run, order } => self.order(&run, |_, model| {
                 model.take_order(&order);
                 None
@@ -297,11 +295,11 @@ impl ParameterServerModel {
     }
 
     /// Opens a run on every shard; what one says that cannot ends it.
-    fn open(&mut self, run: RunId, checkpoint: Option<u64>, known_through: Option<u64>) -> Vec<Input> {
+    fn open(&mut self, run: RunId, with: OpenWith, known_through: Option<u64>) -> Vec<Input> {
         for (shard, model) in (0..).map(ShardIndex).zip(&self.shards).filter(|(_, model)| !model.holds(&run))
         {
             let newest = model.written.keys().max();
-            let fault = match (known_through, checkpoint) {
+            let fault = match (known_through, with.checkpoint()) {
                 (Some(known), _) if newest.is_some_and(|newest| *newest > known) => Some("E646"),
                 (_, Some(number)) if !model.written.contains_key(&number) => Some("E439"),
                 _ => None,
@@ -320,7 +318,7 @@ impl ParameterServerModel {
         }
         let attached = |(shard, model): (ShardIndex, &mut ShardModel)| {
             let (run, floor) = (run.clone(), ProgressFloor::default());
-            model.open(&run, checkpoint);
+            model.open(&run, with.checkpoint());
             Input::Attached { run, shard, progress: model.progress(), floor }
         };
         let mut inputs: Vec<Input> = (0..).map(ShardIndex).zip(&mut self.shards).map(attached).collect();

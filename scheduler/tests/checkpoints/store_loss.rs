@@ -28,8 +28,8 @@ fn attach(world: &mut World, change: impl Fn(&mut ShardProgress)) -> Vec<Effect>
 /// have.
 fn opened(effects: &[Effect]) -> Vec<(u32, Option<u64>, Option<u64>)> {
     let order = |effect: &Effect| match effect {
-        Effect::OpenShards { run, checkpoint, known_through, .. } => {
-            Some((run.generation.number(), *checkpoint, *known_through))
+        Effect::OpenShards { run, with, known_through } => {
+            Some((run.generation.number(), with.checkpoint(), *known_through))
         }
         _ => None,
     };
