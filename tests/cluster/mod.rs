@@ -10,6 +10,7 @@ mod environment;
 mod onnxruntime;
 mod relay;
 mod replicated;
+mod setup;
 #[path = "../waiting/mod.rs"]
 mod waiting;
 
@@ -24,7 +25,7 @@ use std::{
 
 use syncline::Client;
 use syncline_engine::store::{
-    RedisAddress, RedisStore,
+    RedisStore,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -53,19 +54,12 @@ pub struct Cluster {
     pub store: RedisStore,
     pub token: Token,
     shard_count: u32,
-    engine_flags: String,
+    /// After how long the engine misses a shard; `None`: it is not told.
+    shard_silence_ms: Option<u32>,
     /// Between Redis and the engine that leads first, where one was asked for.
     relay: Option<Relay>,
     /// Removed last: whoever still runs would write into it again.
     pub dir: tempfile::TempDir,
-}
-
-/// How many engines there are, and how the first reaches Redis.
-#[derive(Clone, Copy, PartialEq)]
-enum Engines {
-    One,
-    Two,
-    TwoRelayed,
 }
 
 /// A child that is killed when it is dropped.
@@ -162,83 +156,9 @@ fn words(text: &str) -> Vec<String> {
 }
 
 impl Cluster {
-    pub async fn start(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        Self::start_with(shards, workers, worker_flags, "--shard-silence-ms 4000").await
-    }
-
-    /// The same, with flags for the engine.
-    pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, engine_flags, Engines::One, 1).await
-    }
-
-    /// With a second engine that stands by; shards, workers and clients are told of both.
-    pub async fn start_with_standby(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, "", Engines::Two, 1).await
-    }
-
-    /// The same; the engine that leads first can be cut from Redis.
-    pub async fn start_with_relayed_leader(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, "", Engines::TwoRelayed, 1).await
-    }
-
     /// The link of the engine that leads first to Redis.
     pub fn relay(&self) -> &Relay {
         self.relay.as_ref().unwrap()
-    }
-
-    async fn start_all(
-        shards: u32,
-        workers: u32,
-        worker_flags: &str,
-        engine_flags: &str,
-        engines: Engines,
-        replicas: u32,
-    ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let redis_dir = dir.path().join("redis");
-        let redis = tokio::task::spawn_blocking(move || {
-            RedisServer::start(redis_program(), RedisOptions::new(redis_dir)).unwrap()
-        })
-        .await
-        .unwrap();
-        let token = Token::load_or_create(&dir.path().join("token")).unwrap();
-        let address = RedisAddress::from(redis.address()).with_password_file(Some(redis.password_file()));
-        let store = RedisStore::connect(address).await.unwrap();
-        let relay = (engines == Engines::TwoRelayed).then(|| Relay::to(redis.port()));
-        let mut cluster = Self {
-            redis,
-            engine: None,
-            engine_address: "127.0.0.1:0".into(),
-            standby: None,
-            engines: String::new(),
-            shards: Vec::new(),
-            pairs: Vec::new(),
-            workers: Vec::new(),
-            store,
-            token,
-            shard_count: shards,
-            engine_flags: engine_flags.to_owned(),
-            relay,
-            dir,
-        };
-        cluster.start_engine();
-        cluster.engines.clone_from(&cluster.engine_address);
-        if engines != Engines::One {
-            // Of two that start at once either may come first.
-            cluster.until_led_by("test").await;
-            let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
-            cluster.standby = Some(process);
-            cluster.engines = format!("{},{address}", cluster.engine_address);
-        }
-        for index in 0..if replicas == 1 { shards } else { 0 } {
-            let shard = cluster.spawn_shard(index);
-            cluster.shards.push(shard);
-        }
-        for _ in 0..workers {
-            let worker = cluster.spawn_worker(worker_flags);
-            cluster.workers.push(worker);
-        }
-        cluster
     }
 
     fn token_file(&self) -> PathBuf {
@@ -277,13 +197,15 @@ impl Cluster {
             }
             _ => self.redis.address(),
         };
+        let shard_silence = self
+            .shard_silence_ms
+            .map_or_else(String::new, |silence_ms| format!("--shard-silence-ms {silence_ms}"));
         words(&format!(
             "engine --listen {listen} --token-file {} --redis {redis} --redis-password-file {} --instance {instance} \
-             --shards {} --silence-ms 3000 {}",
+             --shards {} --silence-ms 3000 {shard_silence}",
             self.token_file().display(),
             self.redis.password_file().display(),
             self.shard_count,
-            self.engine_flags,
         ))
     }
 

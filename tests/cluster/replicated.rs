@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Output};
 
-use super::{BINARY, Cluster, Engines, Process, Relay, environment, words};
+use super::{BINARY, Cluster, Process, Relay, environment, setup::Setup, words};
 
 /// One process of a shard.
 pub struct ShardProcess {
@@ -40,25 +40,13 @@ impl StoppedShard {
     }
 }
 
-impl Cluster {
-    /// Every shard has two processes, which follow each other.
-    pub async fn start_replicated(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        let mut cluster = Self::start_all(shards, 0, "", "", Engines::One, 2).await;
-        for (folder, index) in (0..2 * shards).map(|n| (format!("shard-{n}"), n % shards)) {
-            let process = cluster.spawn_shard_process(folder, index);
-            cluster.pairs.push(process);
-        }
-        for _ in 0..workers {
-            let worker = cluster.spawn_worker(worker_flags);
-            cluster.workers.push(worker);
-        }
-        cluster
-    }
-
-    /// One shard of two processes, and two engines. The process that serves reaches the second engine, and
-    /// everybody the process that follows, over links that can be cut, as the first engine reaches Redis.
-    pub async fn start_replicated_between_two_engines(worker_flags: &str) -> (Self, SplitLinks) {
-        let mut cluster = Self::start_all(1, 0, "", "", Engines::TwoRelayed, 2).await;
+impl Setup {
+    /// One shard of two processes. The process that serves reaches the second engine, and everybody the
+    /// process that follows, over links that can be cut, as the first engine reaches Redis.
+    pub async fn start_split(self) -> (Cluster, SplitLinks) {
+        let setup = self.relayed_leader();
+        assert_eq!(setup.shards, 1, "there are links for one");
+        let mut cluster = setup.start_without_shards().await;
         let engines = cluster.engines.clone();
         let (first, second) = engines.split_once(',').unwrap();
         let second_engine = Relay::to(port(second));
@@ -67,23 +55,30 @@ impl Cluster {
         cluster.pairs.push(serving);
         cluster.engines = engines;
         let links = SplitLinks { second_engine, standby: cluster.push_relayed_shard_process("shard-1", 2) };
-        let worker = cluster.spawn_worker(worker_flags);
-        cluster.workers.push(worker);
+        setup.start_workers(&mut cluster);
         (cluster, links)
     }
 
-    /// One shard of two processes, each of which is reached over a link that can be cut.
-    pub async fn start_replicated_behind_relays(engine_flags: &str) -> (Self, [Relay; 2]) {
-        let mut cluster = Self::start_all(1, 0, "", engine_flags, Engines::One, 2).await;
-        let relays = ["shard-0", "shard-1"].map(|folder| cluster.push_relayed_shard_process(folder, 2));
+    /// One shard of so many processes, each of which is reached over a link that can be cut.
+    pub async fn start_behind_relays<const PROCESSES: usize>(self) -> (Cluster, [Relay; PROCESSES]) {
+        assert_eq!(self.shards, 1, "there are links for one");
+        let mut cluster = self.start_without_shards().await;
+        let relays = std::array::from_fn(|process| {
+            cluster.push_relayed_shard_process(&format!("shard-{process}"), PROCESSES as u32)
+        });
+        self.start_workers(&mut cluster);
         (cluster, relays)
     }
+}
 
-    /// The same with one process.
-    pub async fn start_behind_relay() -> (Self, Relay) {
-        let mut cluster = Self::start_all(1, 0, "", "", Engines::One, 2).await;
-        let relay = cluster.push_relayed_shard_process("shard-0", 1);
-        (cluster, relay)
+impl Cluster {
+    /// Starts both processes of every shard.
+    pub(super) fn start_shard_pairs(&mut self) {
+        let shards = self.shard_count;
+        for (folder, index) in (0..2 * shards).map(|n| (format!("shard-{n}"), n % shards)) {
+            let process = self.spawn_shard_process(folder, index);
+            self.pairs.push(process);
+        }
     }
 
     fn push_relayed_shard_process(&mut self, folder: &str, replicas: u32) -> Relay {

@@ -172,7 +172,7 @@ async fn the_best_parameters_outlive_engine_shard_worker_and_a_pause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
     // A shard that counted as lost on a busy machine would have the training go back to what is damaged here.
-    let cluster = Cluster::start_with(2, 2, "--slowdown 4", "--shard-silence-ms 60000").await;
+    let cluster = Cluster::of(2, 2).worker_flags("--slowdown 4").shard_silence_ms(60_000).start().await;
     let evaluate = EvaluateSpec::every_epochs(1).keep_best().early_stopping(EarlyStopping::patience(60));
     let job = start(&cluster, ("flipped", "bsp"), |s| s.evaluate = Some(evaluate)).await;
     // The second best one was kept as well if the disk had not written the best one by then.

@@ -68,7 +68,7 @@ fn kill_shard(cluster: &mut Cluster, index: u32) {
 async fn survives(policy: &str, seed: u64) -> Survived {
     println!("seed {seed}");
     let mut random = seed;
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("checkpointed", policy, EPOCH, every_epoch)).await;
     for kill in 1..=4 {
         until_beyond(&cluster, &job, kill).await;
@@ -139,7 +139,7 @@ async fn a_job_under_local_sgd_goes_back_to_its_checkpoint_and_counts_every_samp
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
-    let mut cluster = Cluster::start_with(2, 3, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 3).worker_flags(WORKER).default_shard_silence().start().await;
     // It must not be over when the last ones have died.
     let epochs = 2 * EPOCHS;
     let changed = |train: &mut TrainSpec| {
@@ -162,7 +162,7 @@ async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_says_nothing_of_checkpoints_begins_anew_before_its_first_and_one_without_says_what_would_help()
  {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("without", "asp", 100_000, |train| train.checkpoint = None)).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     kill_shard(&mut cluster, 1);
@@ -182,7 +182,7 @@ async fn a_job_that_says_nothing_of_checkpoints_begins_anew_before_its_first_and
 /// As by default, but for the five minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_until_the_job_is_done_brings_it_back_and_is_gone_then() {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let until_done = |train: &mut TrainSpec| {
         every_epoch(train);
         train.checkpoint =
@@ -260,7 +260,7 @@ async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_aga
 async fn a_checkpoint_that_is_asked_for_holds_what_is_trained_and_brings_it_back_when_it_is_paused() {
     // Some seconds, so that samples are left at the second checkpoint.
     let samples = 10 * EPOCH;
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("asked", "asp", samples, |_| {})).await;
     let trained = cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     let client = cluster.client();
@@ -347,7 +347,7 @@ fn a_shard_that_up_starts_again_brings_its_job_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("damaged", "asp", EPOCH, every_epoch)).await;
     let before = stop_workers_beyond(&cluster, &job, 3).await;
     let mut kept: Vec<_> = fs::read_dir(cluster.shard_folder(1).join("checkpoints")).unwrap().collect();
@@ -372,7 +372,7 @@ async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_done_leaves_the_checkpoint_of_its_end_until_it_is_deleted() {
-    let cluster = Cluster::start_with(1, 2, WORKER, "").await;
+    let cluster = Cluster::of(1, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("tidy", "elastic-bsp:15", EPOCH, every_epoch)).await;
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, EPOCH * u64::from(EPOCHS));

@@ -163,7 +163,8 @@ async fn until_whole(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_set_aside_outlives_the_machine_that_served_it() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster =
+        Cluster::of(1, 2).worker_flags(WORKER).replicated().default_shard_silence().start().await;
     until_whole(&cluster).await;
     let job = submit(&cluster, unknown(ENDLESS)).await;
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();

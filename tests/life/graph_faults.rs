@@ -146,7 +146,7 @@ async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_las
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
-    let cluster = Cluster::start_with_standby(1, 0, "").await;
+    let cluster = Cluster::of(1, 0).standby_engine().default_shard_silence().start().await;
     let _function = function_worker(&cluster);
     let task = Attempted::submit(&cluster, "slept").await;
     task.until_begun(1).await;

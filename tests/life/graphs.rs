@@ -297,7 +297,8 @@ async fn a_worker_runs_models_again_when_its_training_has_ended_and_its_engine_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_goes_on_under_the_other_engine_with_its_trainings() {
-    let cluster = Cluster::start_with_standby(1, 1, TRAINS).await;
+    let cluster =
+        Cluster::of(1, 1).worker_flags(TRAINS).standby_engine().default_shard_silence().start().await;
     let _functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "bsp").await;
     let graph = Expected::submit(&cluster, "led", Some((&training, 2))).await;

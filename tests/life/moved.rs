@@ -12,7 +12,7 @@ const WORKER: &str = "--step-ms 5 --slowdown 1";
 
 /// Moves every shard once in the middle of a job, whose counts are exact and of which nobody loses anything.
 async fn moves(policy: &str, clip_norm: Option<f32>) {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("moved", policy, SAMPLES, |s| s.clip_norm = clip_norm)).await;
     for shard in 0..2 {
         let far = SAMPLES * u64::from(shard + 1) / 4;
@@ -38,7 +38,7 @@ async fn shards_that_clip_rounds_together_find_each_other_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shards_that_come_back_at_each_others_address_go_on_with_their_own_parameters() {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("exchanged", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     cluster.exchange_shards().await;
@@ -48,7 +48,7 @@ async fn shards_that_come_back_at_each_others_address_go_on_with_their_own_param
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_is_stopped_while_it_starts_keeps_its_jobs() {
-    let mut cluster = Cluster::start_with(1, 1, WORKER, "").await;
+    let mut cluster = Cluster::of(1, 1).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit(&cluster, counting("kept", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
     let (saved, start_and_stop) = (cluster.shard_folder(0).join("jobs/kept.job"), cluster.shard_stopper(0));
@@ -67,7 +67,7 @@ async fn a_shard_that_is_stopped_while_it_starts_keeps_its_jobs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_submitted_while_a_shard_is_away_begins_when_it_is_back() {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let client = cluster.client();
     client.shards().await.unwrap();
     cluster.shards[1].kill();
@@ -100,7 +100,7 @@ enum Stopped {
 
 /// Gives a shard back the state of an earlier stop in the middle of a job.
 async fn goes_back(policy: &str, stopped: Stopped) {
-    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let mut cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job =
         submit(&cluster, counting("back", policy, 100 * SAMPLES, |train| train.checkpoint = None)).await;
     let (folder, kept) = (cluster.shard_folder(1), cluster.dir.path().join("kept"));

@@ -42,7 +42,8 @@ async fn a_machine_that_slept_goes_on_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_shard_is_shown_before_it_is_lost_and_may_come_back() {
-    let cluster = Cluster::start_with(2, 2, "--step-ms 10 --slowdown 1", "--shard-silence-ms 60000").await;
+    let cluster =
+        Cluster::of(2, 2).worker_flags("--step-ms 10 --slowdown 1").shard_silence_ms(60_000).start().await;
     let job = submit(&cluster, counting("silent", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     cluster.shards[1].signal("STOP");

@@ -63,6 +63,10 @@ fn blobs(cluster: &Cluster, address: &str) -> BTreeSet<OsString> {
     names.map(|entry| entry.file_name()).filter(|name| Path::new(name).extension().is_none()).collect()
 }
 
+async fn replicated(shards: u32, workers: u32) -> Cluster {
+    Cluster::of(shards, workers).worker_flags(WORKER).replicated().default_shard_silence().start().await
+}
+
 /// Kills processes of shards, the engine and workers, and checks the counts of the end.
 async fn survives(policy: &str, seed: u64) {
     survives_compressed(policy, seed, Compression::None).await;
@@ -72,7 +76,7 @@ async fn survives_compressed(policy: &str, seed: u64, compression: Compression) 
     println!("seed {seed}");
     let mut random = seed;
     let mut draw = |n: u64| splitmix64(&mut random) % n;
-    let mut cluster = Cluster::start_replicated(SHARDS, 3, WORKER).await;
+    let mut cluster = replicated(SHARDS, 3).await;
     let epochs = 2; // the last process dies in the first one
     let changed = |train: &mut TrainSpec| (train.epochs, train.compression) = (epochs, compression);
     let job = submit(&cluster, counting("followed", policy, SAMPLES, changed)).await;
@@ -132,7 +136,7 @@ async fn kills_of_any_process_under_elastic_bsp_lose_and_repeat_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
-    let cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let cluster = replicated(1, 2).await;
     let job = submit(&cluster, counting("hangs", "ssp:3", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
     cluster.signal_shard(&primary, "STOP");
@@ -148,7 +152,7 @@ async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stops_cleanly_and_starts_in_any_order_goes_on() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let job = submit(&cluster, counting("night", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, _) = followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
@@ -161,7 +165,7 @@ async fn what_stops_cleanly_and_starts_in_any_order_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_that_were_stopped_one_after_the_other_the_last_one_goes_on_whichever_comes_first() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let job = submit(&cluster, counting("reboots", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (first, second) = followed(&cluster, &job, 0).await.unwrap();
     let first = cluster.stop_shard(&first);
@@ -175,7 +179,7 @@ async fn of_two_that_were_stopped_one_after_the_other_the_last_one_goes_on_which
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_machine_in_place_of_a_dead_one_costs_nothing_that_was_done() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let job = submit(&cluster, counting("done", "asp", 100, |_| {})).await;
     check_exact(&cluster.until_over(&job).await, 100);
     // No job is open: the one that follows has nothing but blobs, of which the weights are one.
@@ -191,7 +195,7 @@ async fn a_new_machine_in_place_of_a_dead_one_costs_nothing_that_was_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let kept = submit(&cluster, counting("kept", "asp", 100, every_epoch)).await;
     cluster.until_over(&kept).await;
     for name in ["once", "twice"] {
@@ -223,7 +227,7 @@ async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
 /// Of both machines, which were without power, one has a new disk, and comes first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_back_to_a_checkpoint_that_only_the_machine_which_follows_has() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let changed = |train: &mut TrainSpec| {
         every_epoch(train);
         train.epochs = 3;
@@ -270,7 +274,7 @@ async fn a_second_process_is_refused_where_shards_have_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_right_after_a_kill_keeps_the_copies_of_the_one_that_followed() {
-    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let mut cluster = replicated(1, 2).await;
     let job = submit(&cluster, counting("kept", "asp", SAMPLES, |train| train.epochs = 2)).await;
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;

@@ -37,7 +37,7 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
     let file = folder.path().join("kept.safetensors");
     let checkpoint = format!("checkpoint before {}", file.display());
     {
-        let cluster = Cluster::start_with(2, 2, WORKER, "").await;
+        let cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
         let long = |train: &mut TrainSpec| {
             every_epoch(train);
             train.epochs = BEFORE;
@@ -54,7 +54,7 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
         cluster.until_over(&job).await;
         cluster.print(&format!("{checkpoint} --force"));
     }
-    let cluster = Cluster::start_with(3, 1, "", "").await;
+    let cluster = Cluster::of(3, 1).default_shard_silence().start().await;
     let prepared = submit::prepare(&runtime(), &going_on("after", "asp", &file, AFTER)).unwrap();
     let job = submit_prepared(&cluster, prepared).await;
     let summary = cluster.until_over(&job).await;
@@ -70,7 +70,7 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
 async fn a_job_that_is_done_is_trained_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("end.safetensors");
-    let cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let cluster = Cluster::of(2, 2).worker_flags(WORKER).default_shard_silence().start().await;
     let job = submit_prepared(&cluster, counting_job("before", "elastic-bsp:15", EPOCH, every_epoch)).await;
     check_exact(&cluster.until_over(&job).await, 7 * EPOCH);
     let text = cluster.print(&format!("checkpoint before {}", file.display()));

@@ -101,7 +101,8 @@ async fn kills_of_engines_and_workers_lose_and_repeat_no_row() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_of_shards_with_a_standby_lose_and_repeat_no_row() {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::start_replicated(2, 2, WORKER).await;
+    let mut cluster =
+        Cluster::of(2, 2).worker_flags(WORKER).replicated().default_shard_silence().start().await;
     let job = submit(&cluster, &job(dir.path(), "asp", 7)).await;
     let mut killed = 0;
     while killed < 4

@@ -27,7 +27,12 @@ async fn depose(cluster: &Cluster, engine: &Process, other: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clients_along() {
-    let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
+    let cluster = Cluster::of(2, 2)
+        .worker_flags("--step-ms 10 --slowdown 1")
+        .standby_engine()
+        .default_shard_silence()
+        .start()
+        .await;
     let job = submit(&cluster, counting("led", "bsp", SAMPLES, |_| {})).await;
     let engines = [(&cluster.engine, "standby"), (&cluster.standby, "test")];
     for (n, (engine, other)) in (1..).zip(engines) {
@@ -46,7 +51,12 @@ async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clien
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
-    let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
+    let cluster = Cluster::of(2, 2)
+        .worker_flags("--step-ms 10 --slowdown 1")
+        .standby_engine()
+        .default_shard_silence()
+        .start()
+        .await;
     let job = submit(&cluster, counting("left", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     // Nobody is told that a connection was closed, as where the power of a machine is gone.
@@ -59,7 +69,12 @@ async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one_that_leads() {
-    let cluster = Cluster::start_with_relayed_leader(2, 2, "--step-ms 10 --slowdown 1").await;
+    let cluster = Cluster::of(2, 2)
+        .worker_flags("--step-ms 10 --slowdown 1")
+        .relayed_leader()
+        .default_shard_silence()
+        .start()
+        .await;
     let job = submit(&cluster, counting("cut", "bsp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     cluster.relay().cut();
@@ -78,7 +93,11 @@ async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one
 /// standby serve.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_falls_apart_in_two_halves_loses_nothing_that_one_of_them_took() {
-    let (cluster, links) = Cluster::start_replicated_between_two_engines("--step-ms 10 --slowdown 1").await;
+    let (cluster, links) = Cluster::of(1, 1)
+        .worker_flags("--step-ms 10 --slowdown 1")
+        .default_shard_silence()
+        .start_split()
+        .await;
     let job = submit(&cluster, counting("split", "asp", SAMPLES, |_| {})).await;
     followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 8).await;
@@ -104,7 +123,7 @@ fn text(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_lead_has_changed() {
-    let mut cluster = Cluster::start_with_standby(1, 1, "").await;
+    let mut cluster = Cluster::of(1, 1).standby_engine().default_shard_silence().start().await;
     let job = submit(&cluster, counting("seen", "asp", 100, |_| {})).await;
     cluster.until_over(&job).await;
     let named = cluster.engines.clone();
@@ -140,7 +159,7 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_looks_on_is_answered_by_the_standby_soon_after_the_leader_hangs() {
-    let cluster = Cluster::start_with_standby(1, 0, "").await;
+    let cluster = Cluster::of(1, 0).standby_engine().default_shard_silence().start().await;
     let limit = Duration::from_secs(2);
     let onlooker = Client::new(cluster.engines.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
     let onlooker = onlooker.read_only(limit);

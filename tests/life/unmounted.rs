@@ -16,7 +16,8 @@ fn waits_for_a_disk(summary: &BTreeMap<String, String>) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_a_shard_that_came_back_before_its_disk_was_mounted() {
-    let mut cluster = Cluster::start_with(2, 2, "--step-ms 5 --slowdown 1", "").await;
+    let mut cluster =
+        Cluster::of(2, 2).worker_flags("--step-ms 5 --slowdown 1").default_shard_silence().start().await;
     let job = submit(&cluster, counting("unmounted", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     let (folder, disk) = (cluster.shard_folder(1), cluster.dir.path().join("disk"));
@@ -38,7 +39,12 @@ async fn a_job_waits_for_a_shard_that_came_back_before_its_disk_was_mounted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_a_shard_both_processes_of_which_came_back_before_their_disks_were_mounted() {
-    let mut cluster = Cluster::start_replicated(1, 2, "--step-ms 5 --slowdown 1").await;
+    let mut cluster = Cluster::of(1, 2)
+        .worker_flags("--step-ms 5 --slowdown 1")
+        .replicated()
+        .default_shard_silence()
+        .start()
+        .await;
     let job = submit(&cluster, counting("unmounted", "asp", SAMPLES, |train| train.epochs = 4)).await;
     followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;

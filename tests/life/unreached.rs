@@ -37,7 +37,7 @@ async fn until_told(cluster: &Cluster, job: &JobId, address: &str, words: [&str;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_no_worker_reaches_is_served_by_its_standby_and_one_that_alone_does_not_is_named() {
-    let (mut cluster, relays) = Cluster::start_replicated_behind_relays("--shard-silence-ms 4000").await;
+    let (mut cluster, relays) = Cluster::of(1, 0).start_behind_relays::<2>().await;
     for name in ["near", "far"] {
         let worker = cluster.spawn_worker(&format!("{WORKER} --name {name}"));
         cluster.workers.push(worker);
@@ -58,7 +58,7 @@ async fn a_shard_that_no_worker_reaches_is_served_by_its_standby_and_one_that_al
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_training_whose_workers_do_not_reach_a_shard_without_a_standby_says_so_and_goes_on_when_they_do() {
-    let (mut cluster, relay) = Cluster::start_behind_relay().await;
+    let (mut cluster, [relay]) = Cluster::of(1, 0).default_shard_silence().start_behind_relays().await;
     let worker = cluster.spawn_worker(&format!("{WORKER} --name only"));
     let job = submit(&cluster, counting("alone", "bsp", SHORT, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
