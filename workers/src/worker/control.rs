@@ -389,8 +389,7 @@ async fn wait_for_executor(
             Ok(ended) => ended,
             Err((limit, stops)) => {
                 let task = session.tracker.running().unwrap_or_else(|| "no task".into());
-                let stuck =
-                    WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
+                let stuck = WorkerError::Stuck { worker: incarnation, task, after_s: limit.as_secs() };
                 if !stops {
                     return Err(stuck);
                 }

@@ -5,7 +5,7 @@ use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_rpc::{CallError, EngineFault, ShardFault, threads::NoThread};
 use syncline_runtime::{BackendError, Device};
-use syncline_scheduler::{core::Blame, fault_code::FaultCode};
+use syncline_scheduler::{core::Blame, fault_code::FaultCode, graph::TaskId, ids::Incarnation};
 
 use crate::{data::DataError, functions::RegisteredTwice};
 
@@ -53,10 +53,10 @@ pub enum WorkerError {
         what: &'static str,
         /// Loss, or norm of the others: infinite or no number.
         value: f64,
-        /// Id of the iteration's task.
-        task: String,
-        /// Incarnation of the worker.
-        worker: String,
+        /// The iteration's task.
+        task: TaskId,
+        /// Who computed it.
+        worker: Incarnation,
         /// Whether no step had changed the parameters yet.
         untrained: bool,
     },
@@ -86,8 +86,8 @@ pub enum WorkerError {
     /// The process should end, so that it is started anew: nothing can end the thread that hangs.
     #[error("[E354] worker {worker} still hangs in {task}, {after_s} s after it should have ended")]
     Stuck {
-        /// Incarnation of the worker.
-        worker: String,
+        /// Which one.
+        worker: Incarnation,
         /// Task that it is at, or `no task`.
         task: String,
         /// How long its end was waited for.

@@ -259,7 +259,7 @@ fn run_one(
     };
     match assignment.work {
         Work::Iterate { superstep, seq, range, learning_rate, min_clock, gradient } => {
-            let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, gradient };
+            let it = Iteration { task: key.task.clone(), seq, range, learning_rate, gradient };
             tracker.set_blocked_on(blocked_on(superstep, min_clock));
             let pulled = job.pull_for(&it, ReadCondition::Version { closed: superstep.0, min_clock });
             tracker.set_blocked_on(None);

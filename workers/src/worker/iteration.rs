@@ -1,7 +1,7 @@
 //! One training iteration, as the executor is told of it.
 
 use syncline_ps::shard::ReadCondition;
-use syncline_scheduler::{core::GradientUse, samples::SampleRange};
+use syncline_scheduler::{core::GradientUse, graph::TaskId, samples::SampleRange};
 
 /// What the iteration that follows at once will pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(super) struct NextPull {
 
 /// One training iteration as the executor was told.
 pub(super) struct Iteration {
-    pub task: String,
+    pub task: TaskId,
     pub seq: u64,
     pub range: SampleRange,
     pub learning_rate: f32,

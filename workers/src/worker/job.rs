@@ -233,7 +233,7 @@ impl JobRun {
     /// anybody waits for this worker.
     pub(super) fn warm_up(&mut self, task: &TaskId, range: SampleRange) -> Result<Outcome, WorkerError> {
         let gradient = GradientUse::JoinRound;
-        let it = Iteration { task: task.to_string(), seq: 0, range, learning_rate: 0.0, gradient };
+        let it = Iteration { task: task.clone(), seq: 0, range, learning_rate: 0.0, gradient };
         self.pull_for(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
         self.load_batch(range)?;
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
@@ -391,7 +391,7 @@ fn not_finite(
     (what, value): (&'static str, f64),
     untrained: bool,
 ) -> WorkerError {
-    WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string(), untrained }
+    WorkerError::NotFinite { what, value, task: it.task.clone(), worker, untrained }
 }
 
 /// The samples that were gathered last, as the training graph reads them.

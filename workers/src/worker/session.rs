@@ -226,7 +226,7 @@ impl Session {
     pub(super) fn check_not_stuck(&self) -> Result<(), WorkerError> {
         match self.calls.as_ref().and_then(Pool::stuck) {
             Some(function) => Err(WorkerError::Stuck {
-                worker: self.who.incarnation.to_string(),
+                worker: self.who.incarnation,
                 task: format!("function `{function}` and others that were told to stop"),
                 after_s: STUCK_AFTER.as_secs(),
             }),

@@ -90,7 +90,7 @@ impl StepHealth {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::samples::SampleRange;
+    use syncline_scheduler::{graph::TaskId, ids::Incarnation, samples::SampleRange};
 
     use super::*;
 
@@ -110,7 +110,8 @@ mod tests {
         ];
         for (gradient, norm, clip_norm, compressed, scale) in cases {
             let range = SampleRange { epoch: 0, start: 0, len: 4 };
-            let it = Iteration { task: "it/w1/1".into(), seq: 1, range, learning_rate: 0.1, gradient };
+            let task = TaskId::Iteration { worker: Incarnation(1), seq: 1 };
+            let it = Iteration { task, seq: 1, range, learning_rate: 0.1, gradient };
             let health = StepHealth::of_squares(1.0, 4.0, norm * norm, 0.0);
             let header = health.header(&it, clip_norm, compressed);
             assert_eq!(header.scale, scale, "{gradient:?} {norm} {clip_norm:?} {compressed}");

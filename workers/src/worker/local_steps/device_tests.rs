@@ -8,6 +8,7 @@ use syncline_rpc::Token;
 use syncline_runtime::{Device, ExecOptions, TensorView};
 use syncline_scheduler::{
     core::GradientUse,
+    graph::TaskId,
     ids::{Generation, Incarnation, RunId},
     samples::SampleRange,
     spec::{ElementRange, StepSettings, TrainSpec},
@@ -143,7 +144,7 @@ fn training(policy: &str) -> TrainSpec {
 fn iteration(seq: u64, first: u64, last: u64, learning_rate: f32) -> Iteration {
     let range = SampleRange { epoch: 0, start: 0, len: 4 };
     let gradient = GradientUse::LocalStep { first, last };
-    Iteration { task: format!("it/w1/{seq}"), seq, range, learning_rate, gradient }
+    Iteration { task: TaskId::Iteration { worker: Incarnation(1), seq }, seq, range, learning_rate, gradient }
 }
 
 fn assert_close(got: &[f32], want: &[f32], case: &str) {
