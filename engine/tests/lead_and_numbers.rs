@@ -3,7 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use syncline_engine::store::{RedisStore, SeenLease, keys};
+use syncline_engine::store::{Beyond, RedisStore, SeenLease, keys};
 use syncline_kit::RedisServer;
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::store::server;
+use super::store::{at, server};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,8 @@ async fn store(dir: &Path) -> (RedisServer, RedisStore) {
 }
 
 async fn take(store: &RedisStore, instance: &str, above: u64) -> Option<EngineEpoch> {
-    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1", Default::default()).await.unwrap()
+    let beyond = Beyond { epoch: EngineEpoch(above), ..Beyond::default() };
+    store.take_lead(instance, LEASE, at("127.0.0.1:1"), beyond).await.unwrap()
 }
 
 async fn query(store: &RedisStore, words: &[&str]) {
@@ -61,7 +62,8 @@ async fn a_store_that_has_gone_back_gives_no_lease_to_whom_has_seen_a_later_one(
     let read = async || SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
     let seen = read().await;
     let watch = async |seen| {
-        store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", (seen, Default::default())).await.unwrap()
+        let beyond = Beyond { seen, ..Beyond::default() };
+        store.take_lead("b", LEASE, at("127.0.0.1:2"), beyond).await.unwrap()
     };
     let earlier_end = (seen.until_ms - 120_000).to_string();
     let losses: [&[&str]; 3] = [
@@ -74,7 +76,7 @@ async fn a_store_that_has_gone_back_gives_no_lease_to_whom_has_seen_a_later_one(
         assert!(read().await.is_before(&seen), "{loss:?}");
         assert_eq!(watch(seen).await, None, "{loss:?}");
         // Whoever led says so as soon as it has reached Redis again.
-        let renewed = store.renew_lead("a", LEASE, first, "127.0.0.1:1", 7_000).await.unwrap();
+        let renewed = store.renew_lead("a", LEASE, at("127.0.0.1:1"), first, Some(7_000)).await.unwrap();
         assert_eq!(renewed, Some(first), "{loss:?}");
         assert!(!read().await.is_before(&seen), "{loss:?}");
     }
@@ -89,9 +91,9 @@ async fn a_lease_that_was_given_up_is_free_for_whom_has_seen_it() {
     let (_server, store) = store(dir.path()).await;
     let first = take(&store, "a", 0).await.unwrap();
     let seen = SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
-    store.renew_lead("a", Duration::ZERO, first, "127.0.0.1:1", 0).await.unwrap();
-    let next =
-        store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", (seen, Default::default())).await.unwrap();
+    store.renew_lead("a", Duration::ZERO, at("127.0.0.1:1"), first, None).await.unwrap();
+    let beyond = Beyond { seen, ..Beyond::default() };
+    let next = store.take_lead("b", LEASE, at("127.0.0.1:2"), beyond).await.unwrap();
     assert!(next > Some(first), "{next:?}");
 }
 

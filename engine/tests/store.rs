@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
+    Beyond, Claimed, CommitMode, Committed, Expiry, LeaderAt, RedisAddress, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -16,6 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub fn server(dir: &Path) -> RedisServer {
     let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
     RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap()
+}
+
+/// An engine that listens there.
+pub fn at(address: &str) -> LeaderAt<'_> {
+    LeaderAt { address, cluster: "" }
 }
 
 fn commit(job_state: &str) -> Commit {
@@ -275,18 +280,14 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_millis(1);
-    let old = store
-        .take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1", Default::default())
-        .await
-        .unwrap()
-        .unwrap();
+    let old = store.take_lead("a", lease, at("127.0.0.1:1"), Beyond::default()).await.unwrap().unwrap();
     let (early, late): (JobId, JobId) = ("early".parse().unwrap(), "late".parse().unwrap());
     store.list_job(&early, old, 1).await.unwrap();
     // Its lease is over before the next engine looks.
     let take_over = async {
         loop {
             let lease = Duration::from_secs(60);
-            let taken = store.take_lead("b", lease, EngineEpoch(0), "127.0.0.1:2", Default::default()).await;
+            let taken = store.take_lead("b", lease, at("127.0.0.1:2"), Beyond::default()).await;
             if let Some(epoch) = taken.unwrap() {
                 return epoch;
             }
@@ -309,7 +310,7 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "back".parse().unwrap();
     let epoch = store
-        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
+        .take_lead("a", Duration::from_secs(60), at("127.0.0.1:1"), Beyond::default())
         .await
         .unwrap()
         .unwrap();
@@ -327,13 +328,10 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
         Committed::Applied
     );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
-    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1", 0).await.unwrap();
+    let again = store.renew_lead("a", Duration::from_secs(60), at("127.0.0.1:1"), epoch, None).await.unwrap();
     assert_eq!(again, Some(epoch));
     assert!(
-        store
-            .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
-            .await
-            .unwrap()
+        store.take_lead("a", Duration::from_secs(60), at("127.0.0.1:1"), Beyond::default()).await.unwrap()
             > Some(epoch)
     );
     store.skip_incarnations(number).await.unwrap();
@@ -407,7 +405,7 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lead = store
-        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
+        .take_lead("a", Duration::from_secs(60), at("127.0.0.1:1"), Beyond::default())
         .await
         .unwrap()
         .unwrap();
@@ -716,10 +714,11 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_secs(60);
     let take = async |instance| {
-        store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1", Default::default()).await.unwrap()
+        store.take_lead(instance, lease, at("127.0.0.1:1"), Beyond::default()).await.unwrap()
     };
-    let renew =
-        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1", 7_000).await.unwrap();
+    let renew = async |instance, epoch| {
+        store.renew_lead(instance, lease, at("127.0.0.1:1"), epoch, Some(7_000)).await.unwrap()
+    };
     let first = take("a").await.unwrap();
     assert_eq!(store.last_clock_ms().await.unwrap(), None);
     assert_eq!(take("b").await, None, "the lease is held");
@@ -844,11 +843,12 @@ async fn a_program_that_answers_ok_to_everything_gives_no_lead_and_damages_no_jo
             });
         }
     });
-    let (job, epoch, lease, at) = ("digits".parse().unwrap(), EngineEpoch(7), Duration::from_secs(60), "h:1");
+    let (job, epoch, lease) = ("digits".parse().unwrap(), EngineEpoch(7), Duration::from_secs(60));
+    let beyond = Beyond { epoch, ..Beyond::default() };
     let ask = async || {
         [
-            ("take the lead", store.take_lead("a", lease, epoch, at, Default::default()).await.err()),
-            ("renew it", store.renew_lead("a", lease, epoch, at, 0).await.err()),
+            ("take the lead", store.take_lead("a", lease, at("h:1"), beyond).await.err()),
+            ("renew it", store.renew_lead("a", lease, at("h:1"), epoch, None).await.err()),
             ("list", store.jobs().await.err()),
             ("claim", store.claim(&job, epoch).await.err()),
             ("measure", store.record_bytes(&job).await.err()),

@@ -37,7 +37,7 @@ use super::{
     shard_control::ShardControl,
     shards::ShardDirectory,
 };
-use crate::store::{RedisStore, RoleNote};
+use crate::store::{Beyond, LeaderAt, RedisStore, RoleNote};
 
 /// Longer than anything takes that a test waits for.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,6 +124,13 @@ pub(super) async fn leading_engine() -> LeadingEngine {
     let (shards, limits, about) = (lead.shards.clone(), Limits::default(), Arc::default());
     let context = ServiceContext { active, store, shards, limits, about };
     LeadingEngine { context, lead, _inbox: inbox, _redis: redis, _dir: dir }
+}
+
+/// Takes the lead for another engine than those of these tests; `None`: one of them has it.
+pub(super) async fn take_lead(store: &RedisStore) -> Option<EngineEpoch> {
+    let at = LeaderAt { address: "127.0.0.1:1", cluster: "" };
+    let beyond = Beyond { epoch: EPOCH, ..Beyond::default() };
+    store.take_lead("next", Duration::from_secs(3), at, beyond).await.unwrap()
 }
 
 /// What gives orders to shards, of which there are none.

@@ -26,7 +26,7 @@ use super::{
     shards::ShardDirectory,
     watched_lease::WatchedLease,
 };
-use crate::store::{RedisLoad, RedisStore, SeenLease, StoreError, keys};
+use crate::store::{Beyond, RedisLoad, RedisStore, SeenLease, StoreError, keys};
 
 /// Length of the leadership lease.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(3);
@@ -122,7 +122,8 @@ impl Leadership {
     /// it.
     async fn leave_to_others(&self, epoch: EngineEpoch) {
         // Where that fails, it expires.
-        let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;
+        let _ =
+            self.store.renew_lead(&self.lease.instance, Duration::ZERO, self.lease.at(), epoch, None).await;
         sleep(LEFT_TO_OTHERS).await;
     }
 
@@ -150,11 +151,14 @@ impl Leadership {
                 Err(_) => {}
             }
         }
-        // An epoch that shards would refuse would be over before it has begun.
-        let above = self.shards.highest_epoch();
-        let beyond = (watched.that_counts(), watched.name.takes(*duration, Instant::now()));
+        let beyond = Beyond {
+            // An epoch that shards would refuse would be over before it has begun.
+            epoch: self.shards.highest_epoch(),
+            seen: watched.that_counts(),
+            own: watched.name.takes(*duration, Instant::now()),
+        };
         let until = Instant::now() + *duration;
-        match self.store.take_lead(instance, *duration, above, at, beyond).await {
+        match self.store.take_lead(instance, *duration, at, beyond).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some((epoch, until))
@@ -196,7 +200,7 @@ impl Leadership {
         let mut background = JoinSet::new();
         let (Lease { instance, duration, .. }, at) = (&self.lease, self.lease.at());
         let leads =
-            || async { matches!(store.renew_lead(instance, *duration, epoch, at, 0).await, Ok(Some(_))) };
+            || async { matches!(store.renew_lead(instance, *duration, at, epoch, None).await, Ok(Some(_))) };
         let loading = DecisionLoop::load(store.clone(), epoch, lead.clone(), clock, leads, progress).await;
         let mut decision_loop = loading.inspect_err(|_| lead.stop())?;
         progress.succeeded();

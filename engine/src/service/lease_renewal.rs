@@ -151,9 +151,9 @@ async fn renew(
         Some(store) => store,
         None => connected.insert(RedisStore::connect(lease.redis.clone()).await?),
     };
-    let clock_ms = clock.map_or(0, |clock| clock.now_us() / 1000);
+    let clock_ms = clock.map(|clock| clock.now_us() / 1000);
     let limit = lease.duration / 3;
-    let call = store.renew_lead(&lease.instance, lease.duration, epoch, lease.at(), clock_ms);
+    let call = store.renew_lead(&lease.instance, lease.duration, lease.at(), epoch, clock_ms);
     match timeout(limit, call).await {
         Ok(renewed) => renewed,
         Err(_) => {
@@ -169,8 +169,8 @@ async fn renew(
 mod tests {
     use super::*;
     use crate::{
-        service::{fake_shard::EPOCH, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
-        store::keys,
+        service::{fake_shard::take_lead, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
+        store::{Beyond, keys},
     };
     use syncline_kit::{RedisOptions, RedisServer};
 
@@ -207,9 +207,7 @@ mod tests {
         let (redis, instance, address) = (server.url().into(), "a".to_owned(), "127.0.0.1:1".to_owned());
         let cluster = "ours".to_owned();
         let lease = Lease { redis, instance, address, cluster, duration: Duration::from_millis(300), stall };
-        let taken = store
-            .take_lead(&lease.instance, lease.duration, EngineEpoch(0), lease.at(), Default::default())
-            .await;
+        let taken = store.take_lead(&lease.instance, lease.duration, lease.at(), Beyond::default()).await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
@@ -250,13 +248,7 @@ mod tests {
         let told = timeout(Duration::from_secs(60), told).await.unwrap().unwrap().clone().unwrap();
         assert!(told.contains("hung for "), "{told}");
         let taken = async {
-            while led
-                .store
-                .take_lead("b", Duration::from_secs(3), EPOCH, "b:1", Default::default())
-                .await
-                .unwrap()
-                .is_none()
-            {
+            while take_lead(&led.store).await.is_none() {
                 sleep(Duration::from_millis(5)).await;
             }
         };

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        service::fake_shard::{EPOCH, LeadingEngine, leading_engine, start},
+        service::fake_shard::{EPOCH, LeadingEngine, leading_engine, start, take_lead},
         store::{RoleNote, RoleNotes},
     };
 
@@ -137,11 +137,7 @@ mod tests {
         }
         let noted = store.role_notes([1, 2].map(ShardIndex).into_iter()).await.unwrap();
         assert_eq!(noted.let_go, [(ShardIndex(1), late + 1)].into());
-        let next = store
-            .take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1", Default::default())
-            .await
-            .unwrap();
-        assert!(next.unwrap() > EPOCH);
+        assert!(take_lead(&store).await.unwrap() > EPOCH);
         let later = ShardHello { lost: Some(9), follower: Some(9), ..hello };
         let orders = handler.announce(Context::current(), later).await.unwrap();
         assert!(orders.lead_expired);
@@ -185,14 +181,7 @@ mod tests {
         announce(&standby).await;
         assert!(matches!(announce(&primary).await, Announcement::Accepted { peer: Some(_), .. }));
 
-        let next = ("next", Duration::from_secs(3));
-        handler
-            .context
-            .store
-            .take_lead(next.0, next.1, EPOCH, "127.0.0.1:1", Default::default())
-            .await
-            .unwrap()
-            .unwrap();
+        take_lead(&handler.context.store).await.unwrap();
         assert_eq!(promote().await, None);
         assert_eq!(promotions.load(Ordering::Relaxed), 1, "it was asked though nobody knows who leads");
         assert_eq!(handler.context.store.role_notes(lead.shards.indices()).await.unwrap(), notes);

@@ -25,13 +25,6 @@ pub struct LeaderAt<'a> {
     pub cluster: &'a str,
 }
 
-impl<'a> From<&'a str> for LeaderAt<'a> {
-    /// Of a cluster that is not told.
-    fn from(address: &'a str) -> Self {
-        Self { address, cluster: "" }
-    }
-}
-
 /// Which lease of its own name an engine takes before that has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OwnLease {
@@ -42,6 +35,24 @@ pub enum OwnLease {
     Anywhere,
     /// None: another process has the same name.
     Nowhere,
+}
+
+/// What a lease that is taken must lie beyond.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beyond {
+    /// Redis may have forgotten an epoch that shards know.
+    pub epoch: EngineEpoch,
+    /// A store that shows a lease from before this one has gone back, and the engine that leads writes again
+    /// what is lost as soon as it has reached it.
+    pub seen: SeenLease,
+    /// Which lease of its own name the engine does not wait for.
+    pub own: OwnLease,
+}
+
+/// What an engine asks of the lease.
+enum LeadCall {
+    Take(Beyond),
+    Renew { epoch: EngineEpoch, clock_ms: Option<u64> },
 }
 
 impl OwnLease {
@@ -69,33 +80,28 @@ impl SeenLease {
 }
 
 impl RedisStore {
-    /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have
-    /// forgotten one that shards know. Nor does anybody take it in a store that shows a lease from before
-    /// `seen`: it has gone back, and the engine that leads writes again what is lost, as soon as it has
-    /// reached it.
+    /// Takes the lead; `None` if another engine is active, or the lease would not lie beyond what it must.
     pub async fn take_lead(
         &self,
         instance: &str,
         lease: Duration,
-        above: EngineEpoch,
-        at: impl Into<LeaderAt<'_>>,
-        (seen, own): (SeenLease, OwnLease),
+        at: LeaderAt<'_>,
+        beyond: Beyond,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, at.into(), 0, (above, seen, own)).await
+        self.lead(instance, lease, at, LeadCall::Take(beyond)).await
     }
 
     /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of
-    /// this one, in epoch ms; at 0 it does not.
+    /// this one, in epoch ms, if there is one to tell.
     pub async fn renew_lead(
         &self,
         instance: &str,
         lease: Duration,
+        at: LeaderAt<'_>,
         epoch: EngineEpoch,
-        at: impl Into<LeaderAt<'_>>,
-        clock_ms: u64,
+        clock_ms: Option<u64>,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        let beyond = (EngineEpoch(0), SeenLease::default(), OwnLease::Here);
-        self.lead(instance, lease, epoch.0, at.into(), clock_ms, beyond).await
+        self.lead(instance, lease, at, LeadCall::Renew { epoch, clock_ms }).await
     }
 
     /// What the clock of the engine that led last had come to, in epoch ms; `None` if nobody knows.
@@ -104,17 +110,18 @@ impl RedisStore {
         Ok(told.get("clock_ms").and_then(|ms| ms.parse().ok()))
     }
 
-    /// `held`: the epoch of this engine, 0 if it takes the lead. The last: what the lease must lie beyond
-    /// then, and which of its own name is taken before its end.
     async fn lead(
         &self,
         instance: &str,
         lease: Duration,
-        held: u64,
         at: LeaderAt<'_>,
-        clock_ms: u64,
-        (above, seen, own): (EngineEpoch, SeenLease, OwnLease),
+        asked: LeadCall,
     ) -> Result<Option<EngineEpoch>, StoreError> {
+        // The script takes 0 for an epoch and for a clock that there is not.
+        let (held, clock_ms, Beyond { epoch: above, seen, own }) = match asked {
+            LeadCall::Take(beyond) => (0, 0, beyond),
+            LeadCall::Renew { epoch, clock_ms } => (epoch.0, clock_ms.unwrap_or(0), Beyond::default()),
+        };
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
         call.arg(held).arg(at.address).arg(above.0).arg(clock_ms);

@@ -31,7 +31,7 @@ pub use claim::Claimed;
 pub use erase::LastWriter;
 pub use error::StoreError;
 pub use job_list::Expiry;
-pub use leadership::{LeaderAt, OwnLease, SeenLease};
+pub use leadership::{Beyond, LeaderAt, OwnLease, SeenLease};
 pub use redis_load::RedisLoad;
 pub use redis_memory::RedisMemory;
 pub use redis_setup::RedisRisk;

@@ -3,16 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_engine::store::{
-    RedisStore,
+    Beyond, RedisStore,
     keys::{JobKeys, SCHEMA},
 };
 use syncline_rpc::{EngineFault, within};
-use syncline_scheduler::ids::EngineEpoch;
 
 use super::{
     rig::{Rig, TEST_TIMEOUT, until},
     scripted_worker::{call, graph, submit},
 };
+use crate::store::at;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_another_lead() {
@@ -40,10 +40,7 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
     // Its lease would last for three seconds, and it would take it again and again.
     let lease = Duration::from_secs(60);
     let other = async || {
-        store
-            .take_lead("of-a-later-release", lease, EngineEpoch(0), "there:1", Default::default())
-            .await
-            .unwrap()
+        store.take_lead("of-a-later-release", lease, at("there:1"), Beyond::default()).await.unwrap()
     };
     until(other).await;
     assert_eq!(read().await, before);
