@@ -5,7 +5,6 @@ use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
-    thread,
     time::Duration,
 };
 
@@ -13,7 +12,7 @@ use syncline_rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, NoDescriptor, OutageLogger, ReplicaRole, ShardHello,
     ShardOrders, ShardRegistryClient,
     hello::{HelloError, Role},
-    within,
+    threads, within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::client;
@@ -50,7 +49,7 @@ impl OrderFollower {
                 let _ = done.send(());
             }
         };
-        thread::Builder::new().name("ps-role".into()).spawn(follow)?;
+        threads::spawn("ps-role", follow)?;
         Ok(Self(answers))
     }
 

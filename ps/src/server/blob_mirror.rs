@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{OutageLogger, ShardFault, ShardPeer};
+use syncline_rpc::{
+    OutageLogger, ShardFault, ShardPeer,
+    threads::{self, NoThread},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -73,8 +76,8 @@ pub(super) fn fetch_from_new_standby(shared: &Arc<Shared>, standby: &ShardPeer) 
             thread::sleep(pause_after(looking));
         }
     };
-    if let Err(error) = thread::Builder::new().name("ps-mirror-back".into()).spawn(fetch) {
-        warn!(%error, "no thread that fetches blobs of the process that follows");
+    if let Err(error) = threads::spawn("ps-mirror-back", fetch) {
+        warn!(%error, hint = NoThread::HINT, "no thread that fetches blobs of the process that follows");
     }
 }
 
@@ -262,7 +265,7 @@ fn copy_beside(
     let work = move || {
         copy(&shared, &mut Link::open_shard(&primary, shared.here, &shared.token, PEER_LIMIT)?, digest)
     };
-    thread::Builder::new().name("ps-mirror-large".into()).spawn(work)
+    Ok(threads::spawn("ps-mirror-large", work)?)
 }
 
 /// All digests, asked for in pages: `page` gives the lowest from one on, `whole` of them where there may be

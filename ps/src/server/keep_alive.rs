@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads;
+
 use super::connection::Connection;
 use crate::{transport::Duplex, wire::Reply};
 
@@ -47,7 +49,7 @@ pub(super) fn with_keep_alive<D: Duplex, T: Send>(
     thread::scope(|scope| {
         let (done, ends) = mpsc::channel();
         let run = move || drop(done.send(work()));
-        thread::Builder::new().name("ps-work".into()).spawn_scoped(scope, run)?;
+        threads::spawn_scoped(scope, "ps-work", run)?;
         loop {
             match ends.recv_timeout(interval) {
                 Ok(outcome) => return Ok(outcome),

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::threads::{self, NoThread};
 use tracing::warn;
 
 use super::Shared;
@@ -80,9 +81,9 @@ pub(super) fn run(
         }
         is_running(&held).store(false, Ordering::Release);
     };
-    if let Err(error) = thread::Builder::new().name(thread.into()).spawn(mirror) {
+    if let Err(error) = threads::spawn(thread, mirror) {
         is_running(shared).store(false, Ordering::Release);
-        warn!(%error, "no thread that fetches {what}");
+        warn!(%error, hint = NoThread::HINT, "no thread that fetches {what}");
     }
 }
 

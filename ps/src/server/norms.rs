@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::{ShardFault, ShardPosition};
+use syncline_rpc::{ShardFault, ShardPosition, threads};
 use tracing::{debug, warn};
 
 use super::{Shared, connection::Connection, pull::PresenceCheck, snapshot::SHARD_ITSELF};
@@ -35,8 +35,7 @@ pub(super) fn follow_peers(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<
     for shard in (0..job.shards().len() as u32).filter(|shard| *shard != job.index()) {
         let (shared, followed) = (shared.clone(), job.clone());
         let follow = move || follow_peer(&shared, &followed, shard);
-        let started = thread::Builder::new().name("ps-norms".into()).spawn(follow);
-        started.map_err(|e| {
+        threads::spawn("ps-norms", follow).map_err(|e| {
             job.set_follows_peers(false);
             let what = "cannot start a thread that follows another shard".into();
             ShardFault::Io { what, cause: e.to_string() }

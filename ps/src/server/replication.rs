@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::ShardPeer;
+use syncline_rpc::{
+    ShardPeer,
+    threads::{self, NoThread},
+};
 use tracing::{info, warn};
 
 use super::{Shared, snapshot::SHARD_ITSELF};
@@ -57,8 +60,8 @@ pub(super) fn start(shared: &Arc<Shared>, job: &Arc<JobShard>, standby: &ShardPe
             }
         }
     };
-    if let Err(error) = thread::Builder::new().name("ps-replicate".into()).spawn(run) {
-        warn!(job = %job.job(), %error, "no thread that tells a standby about a job");
+    if let Err(error) = threads::spawn("ps-replicate", run) {
+        warn!(job = %job.job(), %error, hint = NoThread::HINT, "no thread that tells a standby about a job");
         job.release_standby(standby.term);
         lose(shared, job, standby.term);
     }

@@ -4,9 +4,9 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
-    thread,
 };
 
+use syncline_rpc::threads::{self, NoThread};
 use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
@@ -41,10 +41,10 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: StandbyOp
         return;
     }
     let held = shared.clone();
-    let started = thread::Builder::new().name("ps-standby-files".into()).spawn(move || work(&held));
+    let started = threads::spawn("ps-standby-files", move || work(&held));
     queue.has_thread = started.is_ok();
     if let Err(error) = started {
-        warn!(job = %job.job(), %error, "no thread that writes checkpoints of the jobs that are followed");
+        warn!(job = %job.job(), %error, hint = NoThread::HINT, "no thread that writes checkpoints of the jobs that are followed");
     }
 }
 

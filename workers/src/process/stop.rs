@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::threads;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
@@ -104,7 +105,7 @@ impl StopSignal {
                 std::thread::sleep(PARENT_GONE_LIMIT);
                 end_at_once(INTERRUPTED);
             };
-            std::thread::Builder::new().name("parent".into()).spawn(watch)?;
+            threads::spawn("parent", watch)?;
         }
         let (tell, told) = watch::channel(false);
         let (count, counted) = watch::channel(0);

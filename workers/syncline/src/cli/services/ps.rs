@@ -9,7 +9,6 @@ use std::{
     io::{self, Read, Write},
     net::SocketAddr,
     path::PathBuf,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,7 @@ use syncline_ps::{
     PsError,
     server::{self, Options},
 };
-use syncline_rpc::{EngineAddresses, Token, folder, is_of_every_machine};
+use syncline_rpc::{EngineAddresses, Token, folder, is_of_every_machine, threads};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -181,7 +180,8 @@ fn watch_parent(ask: mpsc::UnboundedSender<StopRequest>) -> io::Result<()> {
         }
         let _ = ask.send(if asked { StopRequest::GiveUpUnsaved } else { StopRequest::SaveJobs });
     };
-    thread::Builder::new().name("ps-parent".into()).spawn(watch).map(drop)
+    threads::spawn("ps-parent", watch)?;
+    Ok(())
 }
 
 /// Waits for a disk that does not take a job, until somebody asks a second time to stop.

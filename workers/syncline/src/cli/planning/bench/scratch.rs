@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::threads;
 use syncline_workers::process::{INTERRUPTED, StopSignal};
 
 use crate::cli::{CliError, end_at_once, hold_end, support::processes::kill_children};
@@ -34,8 +35,8 @@ pub(super) fn scratch_folder() -> Result<ScratchFolder, CliError> {
     }
     let (ready, is_ready) = mpsc::channel();
     let folder = path.clone();
-    let waiting = thread::Builder::new().name("stop".into()).spawn(move || end_when_told(&folder, &ready));
-    waiting.map_err(|source| CliError::Runtime { source })?;
+    let waiting = threads::spawn("stop", move || end_when_told(&folder, &ready));
+    waiting.map_err(|error| CliError::Runtime { source: error.into() })?;
     // Whoever interrupts from here on finds somebody who removes it.
     let _ = is_ready.recv();
     let private = DirBuilder::new().mode(0o700).create(&path);
