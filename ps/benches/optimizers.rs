@@ -4,10 +4,7 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput};
-use syncline_ps::{
-    client::gradient_norm,
-    optim::{self, OptimizerState},
-};
+use syncline_ps::optim::{self, OptimizerState, gradient_norm};
 use syncline_scheduler::spec::Optimizer;
 
 const ELEMENTS: usize = 25_000_000;

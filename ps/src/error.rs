@@ -2,10 +2,10 @@
 
 use std::{io::ErrorKind, path::Path};
 
-use syncline_rpc::{NoDescriptor, ShardFault, hello::HelloError, threads::NoThread};
+use syncline_rpc::{NoDescriptor, ShardFault, ShardPosition, hello::HelloError, threads::NoThread};
 use syncline_scheduler::ids::JobId;
 
-use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
+use crate::{transport::Transport, wire::WireError};
 
 /// Why a shard could not be used. Conditions that a shard reports keep code and hint of [`ShardFault`].
 #[derive(Debug, thiserror::Error)]

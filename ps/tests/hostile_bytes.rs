@@ -5,10 +5,9 @@ mod support;
 
 use proptest::{collection::vec, prelude::*};
 use syncline_ps::{
-    client::{PushHeader, ReadCondition},
     codec::Codec,
     rows::Piece,
-    shard::{PushAck, StandbyOp},
+    shard::{PushAck, PushHeader, ReadCondition, StandbyOp},
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{

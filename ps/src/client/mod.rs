@@ -1,7 +1,7 @@
 //! What workers hold: blocking connections to all shards of a job, and access to blobs.
 //!
 //! ```no_run
-//! # use syncline_ps::{PsError, client::{PushHeader, ShardSet, ReadCondition}};
+//! # use syncline_ps::{PsError, client::ShardSet, shard::{PushHeader, ReadCondition}};
 //! # use syncline_scheduler::sync::PushMode;
 //! # fn step(token: syncline_rpc::Token, run: syncline_scheduler::ids::RunId) -> Result<(), PsError> {
 //! # let incarnation = Default::default();
@@ -49,8 +49,3 @@ pub use push::PushStats;
 pub use shards::{ClientOptions, ShardSet};
 pub use transport_upgrade::connect;
 pub use values::ValueClient;
-
-pub use crate::{
-    optim::gradient_norm,
-    shard::{PushHeader, ReadCondition},
-};

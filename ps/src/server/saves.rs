@@ -16,7 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_rpc::{ShardFault, folder};
+use syncline_rpc::{ShardFault, ShardPosition, folder};
 use syncline_scheduler::{
     ids::{EngineEpoch, JobId, RunId},
     spec::ElementRange,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     PsError,
-    shard::{AsideJob, JobShard, ShardPosition},
+    shard::{AsideJob, JobShard},
 };
 
 /// Ending of a saved job.

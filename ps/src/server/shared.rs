@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use syncline_rpc::{Refusals, Token};
+use syncline_rpc::{Refusals, ShardPosition, Token};
 use tracing::info;
 
 use super::{
@@ -17,10 +17,7 @@ use super::{
     connections::Connections, disk::Disk, followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper,
     saves, saves::Saves, standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };
-use crate::{
-    PsError,
-    shard::{JobTable, ShardPosition},
-};
+use crate::{PsError, shard::JobTable};
 
 /// What all threads of a shard see.
 pub(super) struct Shared {

@@ -68,8 +68,6 @@ pub(crate) use rows::copy_pieces;
 pub(crate) use settings::{check_settings, part_bytes};
 pub(crate) use standby_record::{Batch, Entry, StandbyMark, Term};
 
-pub use syncline_rpc::ShardPosition;
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half

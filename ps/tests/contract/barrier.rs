@@ -8,7 +8,7 @@ use std::{
 use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
 use syncline_ps::{
     PsError,
-    client::{PushHeader, ReadCondition},
+    shard::{PushHeader, ReadCondition},
 };
 use syncline_rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::{

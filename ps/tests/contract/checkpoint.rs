@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout, run};
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
-    client::{PushHeader, ReadCondition},
     codec::Codec,
+    shard::{PushHeader, ReadCondition},
 };
 use syncline_rpc::{Forgotten, OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look, run};
 use syncline_ps::{
-    client::{PushHeader, ReadCondition},
     codec::Codec,
+    shard::{PushHeader, ReadCondition},
     wire::{Reply, Request, SessionKey},
 };
 use syncline_rpc::{BarrierOrder, OpenJob};

@@ -1,6 +1,6 @@
 //! Pulls that wait until the slowest worker has come far enough.
 
-use syncline_ps::client::{ReadCondition, ShardSet};
+use syncline_ps::{client::ShardSet, shard::ReadCondition};
 
 use super::rig::{Rig, UNIT};
 

@@ -5,8 +5,9 @@ use std::io::Write;
 
 use proptest::prelude::*;
 use syncline_ps::{
-    client::{PushHeader, ReadCondition, ShardSet},
+    client::ShardSet,
     codec::Codec,
+    shard::{PushHeader, ReadCondition},
     wire::{Reply, Request},
 };
 use syncline_scheduler::{

@@ -11,7 +11,8 @@ use std::{
 };
 
 use syncline_ps::{
-    client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
+    client::{CancelToken, ClientOptions, ShardSet},
+    shard::ReadCondition,
     transport::{Transport, TransportChoice},
 };
 

@@ -2,9 +2,9 @@
 //! whatever becomes of processes.
 
 use syncline_ps::{
-    client::{PushHeader, ReadCondition},
     codec::Codec,
     optim::{OptimizerState, step},
+    shard::{PushHeader, ReadCondition},
 };
 use syncline_rpc::OpenJob;
 use syncline_scheduler::{

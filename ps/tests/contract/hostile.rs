@@ -8,8 +8,8 @@ use std::{
 use super::rig::{FIRST, Rig, UNIT, run};
 use proptest::prelude::*;
 use syncline_ps::{
-    client::ReadCondition,
     codec::Codec,
+    shard::ReadCondition,
     transport::Channel,
     wire::{Reply, Request, SessionKey, seal_frame},
 };
@@ -79,9 +79,9 @@ fn numbers_that_cannot_be_meant_are_refused() {
     let mut worker = rig.worker(1, 100);
     for bad in [f32::NAN, f32::INFINITY, -1.0] {
         for header in [
-            syncline_ps::client::PushHeader { learning_rate: bad, ..UNIT },
-            syncline_ps::client::PushHeader { weight: bad, ..UNIT },
-            syncline_ps::client::PushHeader { scale: bad, ..UNIT },
+            syncline_ps::shard::PushHeader { learning_rate: bad, ..UNIT },
+            syncline_ps::shard::PushHeader { weight: bad, ..UNIT },
+            syncline_ps::shard::PushHeader { scale: bad, ..UNIT },
         ] {
             assert_eq!(worker.push(1, header, &[&[1.0; 100]]).unwrap_err().code(), "E405");
         }

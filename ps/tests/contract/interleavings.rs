@@ -4,7 +4,7 @@
 use std::{sync::Barrier, thread};
 
 use proptest::prelude::*;
-use syncline_ps::{PsError, client::PushHeader};
+use syncline_ps::{PsError, shard::PushHeader};
 use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 

@@ -6,7 +6,8 @@ use std::{io::Write, time::Duration};
 use super::rig::{ROUND, Rig, UNIT, client_options, look, session};
 use proptest::prelude::*;
 use syncline_ps::{
-    client::{CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet, connect},
+    client::{CancelToken, ClientOptions, GradientArea, ShardSet, connect},
+    shard::{PushHeader, ReadCondition},
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request},
 };

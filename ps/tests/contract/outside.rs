@@ -4,8 +4,9 @@ use std::{net::SocketAddr, time::Duration};
 
 use syncline_ps::{
     PsError,
-    client::{Addresses, CancelToken, ClientOptions, ReadCondition, ShardSet},
+    client::{Addresses, CancelToken, ClientOptions, ShardSet},
     server::{self, Options},
+    shard::ReadCondition,
     wire::SessionKey,
 };
 use syncline_rpc::{

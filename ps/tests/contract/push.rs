@@ -4,7 +4,7 @@ use super::rig::{Cut, Cutter, ROUND, Rig, UNIT, look};
 use proptest::prelude::*;
 use syncline_ps::{
     PsError,
-    client::{PushHeader, ReadCondition},
+    shard::{PushHeader, ReadCondition},
 };
 use syncline_scheduler::ids::Incarnation;
 

@@ -5,9 +5,10 @@ use std::io::Write;
 
 use proptest::prelude::*;
 use syncline_ps::{
-    client::{PushHeader, ReadCondition, ShardSet},
+    client::ShardSet,
     optim::{OptimizerState, step},
     rows::RowSelection,
+    shard::{PushHeader, ReadCondition},
     wire::{Reply, Request},
 };
 use syncline_rpc::OpenJob;

@@ -4,7 +4,7 @@ use std::thread;
 
 use syncline_ps::{
     PsError,
-    client::{PushHeader, ReadCondition},
+    shard::{PushHeader, ReadCondition},
 };
 use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;

@@ -9,7 +9,8 @@ use std::{
 use super::rig::{Cut, Cutter, FIRST, Rig, UNIT, client_options, run};
 use syncline_ps::{
     PsError,
-    client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
+    client::{CancelToken, ClientOptions, ShardSet},
+    shard::ReadCondition,
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, fs, io::Write, os::unix::fs::PermissionsExt};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options, run};
 use syncline_ps::{
-    client::{PushHeader, ReadCondition},
     codec::Codec,
     server::{self, Options},
+    shard::{PushHeader, ReadCondition},
     transport::Channel,
     wire::{Reply, Request, SessionKey},
 };

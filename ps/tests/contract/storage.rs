@@ -165,7 +165,7 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
         Default::default(),
         10_000,
     );
-    again.unwrap().pull(syncline_ps::client::ReadCondition::version(0), &mut restored).unwrap();
+    again.unwrap().pull(syncline_ps::shard::ReadCondition::version(0), &mut restored).unwrap();
     assert_eq!(restored, want);
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_ps::{PsError, client::ReadCondition};
+use syncline_ps::{PsError, shard::ReadCondition};
 use syncline_rpc::{EngineFault, JobSetup, MAX_TEXT_CHARS, ShardFault, cut};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},

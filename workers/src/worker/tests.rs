@@ -11,8 +11,9 @@ use std::{
 use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
-    client::{BlobClient, CancelToken, ClientOptions, ReadCondition, ShardSet},
+    client::{BlobClient, CancelToken, ClientOptions, ShardSet},
     server::{self, Handle, Options},
+    shard::ReadCondition,
     transport::TransportChoice,
     wire::SessionKey,
 };

@@ -43,10 +43,10 @@ pub use syncline_engine::{service::EngineError, store::StoreError};
 #[cfg(any(feature = "train", feature = "worker"))]
 pub use syncline_kit::{Device, Digest, InvalidDevice, KitError, Part};
 pub use syncline_onnx::{CompileError, ElementType, OnnxError};
-pub use syncline_ps::{PsError, shard::ShardPosition, wire::WireError};
+pub use syncline_ps::{PsError, wire::WireError};
 pub use syncline_rpc::{
     CallError, Collected, EngineAddresses, EngineFault, Forgotten, InactiveReason, InvalidAddress,
-    InvalidCursor, InvalidToken, JobFolders, LoadedJobs, ShardFault, StreamCursor, Token,
+    InvalidCursor, InvalidToken, JobFolders, LoadedJobs, ShardFault, ShardPosition, StreamCursor, Token,
     hello::HelloError,
     status::{
         EngineStatus, Entry, EvaluationPoint, EventKind, Figures, JobEvent, JobList, JobPhase, JobStatus,

@@ -12,9 +12,10 @@ use std::{
 };
 
 use syncline_ps::{
-    client::{BlobClient, CancelToken, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
+    client::{BlobClient, CancelToken, ClientOptions, ShardSet, connect as connect_channel},
     codec::Codec,
     server::{self, Handle, Options},
+    shard::PushHeader,
     transport::{Channel, TransportChoice},
     wire::SessionKey,
 };
@@ -400,7 +401,7 @@ pub fn layout(elements: u64) -> Layout {
 pub fn look(rig: &Rig, elements: u64) -> Vec<f32> {
     let mut values = vec![f32::NAN; elements as usize];
     rig.worker(u64::MAX - 1, elements)
-        .pull(syncline_ps::client::ReadCondition::version(0), &mut values)
+        .pull(syncline_ps::shard::ReadCondition::version(0), &mut values)
         .unwrap();
     values
 }

@@ -12,12 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use syncline_ps::shard::ShardPosition;
 use syncline_ps::{
     PsError,
     server::{self, Options},
 };
-use syncline_rpc::{EngineAddresses, Token, folder, is_of_every_machine, threads};
+use syncline_rpc::{EngineAddresses, ShardPosition, Token, folder, is_of_every_machine, threads};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},

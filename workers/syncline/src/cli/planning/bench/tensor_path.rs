@@ -11,10 +11,11 @@ use std::{
 
 use syncline_ps::{
     PsError,
-    client::{BlobClient, CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet},
+    client::{BlobClient, CancelToken, ClientOptions, GradientArea, ShardSet},
     codec::Codec,
     rows::RowSelection,
     server::{self, Handle, Options},
+    shard::{PushHeader, ReadCondition},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
