@@ -1,8 +1,11 @@
 //! What callers of the parameter server see.
 
-use std::{io::ErrorKind, path::Path};
+use std::{
+    io::{self, ErrorKind},
+    path::Path,
+};
 
-use syncline_rpc::{NoDescriptor, ShardFault, ShardPosition, hello::HelloError, threads::NoThread};
+use syncline_rpc::{Cause, NoDescriptor, ShardFault, ShardPosition, hello::HelloError, threads::NoThread};
 use syncline_scheduler::ids::JobId;
 
 use crate::{transport::Transport, wire::WireError};
@@ -26,7 +29,7 @@ pub enum PsError {
         /// How long it was tried; 0 for a single try.
         after_ms: u64,
         /// What ended the last try.
-        cause: String,
+        cause: Cause,
     },
     /// It greets, and what does not fit into one packet does not arrive.
     #[error(
@@ -84,7 +87,7 @@ pub enum PsError {
         /// What could not be done, such as `cannot listen on ADDRESS`.
         what: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// This process is at its limit, or the machine at its own: what it was to reach has no part in it.
     #[error(transparent)]
@@ -294,8 +297,9 @@ impl PsError {
         let hint = match self {
             Self::Refused { fault } => return fault.hint(),
             Self::NoDescriptor(_) => NoDescriptor::HINT,
-            // Its text stands for whatever could not be connected to.
-            Self::Unreachable { cause, .. } if cause.starts_with("[E665]") => NoDescriptor::HINT,
+            Self::Unreachable { cause, .. } if cause.code.is_some_and(|code| code == NoDescriptor::CODE) => {
+                NoDescriptor::HINT
+            }
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
             Self::SmallOnly { .. } => {
                 "packets of full size are lost on the way, as where a tunnel or VPN carries less than the MTU of the machines: \
@@ -360,6 +364,14 @@ impl PsError {
     }
 }
 
+/// Why nothing came of a connection.
+pub(crate) fn unreached(error: &io::Error) -> Cause {
+    match NoDescriptor::behind(error) {
+        Some(none) => Cause::new(none.code(), &none),
+        None => error.to_string().into(),
+    }
+}
+
 /// What to do with the state directory of another shard.
 fn folder_hint(here: ShardPosition, file: &str, saved: ShardPosition) -> String {
     // The file lies in its folder `jobs`.
@@ -398,7 +410,7 @@ mod tests {
         let what = "cannot read".to_owned();
         #[rustfmt::skip]
         let cases = [
-            (PsError::Unreachable { address: address.clone(), after_ms: 0, cause: cause.clone() }, true),
+            (PsError::Unreachable { address: address.clone(), after_ms: 0, cause: (*cause).into() }, true),
             (greeting(HelloError::Version { theirs: 1 }),                                          true),
             (greeting(HelloError::Role(3)),                                                        true),
             (ShardFault::SecondAway { digest: digest.clone(), cause: cause.clone() }.into(),       true),
@@ -435,15 +447,12 @@ mod tests {
 
     #[test]
     fn a_process_at_its_limit_on_open_files_is_told_of_that_and_of_no_shard() {
-        let none = NoDescriptor::explain(std::io::Error::from_raw_os_error(libc::EMFILE));
-        let cause = none.to_string();
+        let none = NoDescriptor::explain(io::Error::from_raw_os_error(libc::EMFILE));
+        let cause = unreached(&none);
         let errors = [
             PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause },
             NoDescriptor::behind(&none).unwrap().into(),
-            PsError::Io {
-                what: "cannot open x".into(),
-                source: std::io::Error::from_raw_os_error(libc::EMFILE),
-            },
+            PsError::Io { what: "cannot open x".into(), source: io::Error::from_raw_os_error(libc::EMFILE) },
         ];
         for error in errors {
             assert!(error.hint().unwrap().contains("LimitNOFILE"), "{error}");

@@ -40,6 +40,12 @@ impl FaultCode {
     pub const SHARD_UNREACHED: Self = Self::new("E410");
     /// A shard cannot use its part of a checkpoint.
     pub const CHECKPOINT_UNUSABLE: Self = Self::new("E439");
+    /// The records of a job cannot be read.
+    pub const RECORDS_UNUSABLE: Self = Self::new("E030");
+    /// The engine has ended too often at a bug that it meets with one job.
+    pub const CRASHES: Self = Self::new("E147");
+    /// A job lies on another number of shards than there are.
+    pub const OTHER_SHARDS: Self = Self::new("E586");
 }
 
 impl FaultCode {
@@ -52,8 +58,8 @@ impl FaultCode {
         }
     }
 
-    /// The code in front of a text, as in `[E027] job digits: ...`: for texts that arrive with nothing but
-    /// that.
+    /// The code in front of a text, as in `[E027] job digits: ...`: only for what comes in as a text, from
+    /// another process or from another library. What this process itself says has its code beside it.
     pub fn leading(text: &str) -> Option<Self> {
         text.strip_prefix('[')?.split_once(']')?.0.parse().ok()
     }

@@ -9,6 +9,8 @@ use syncline_scheduler::{
     tasks::{TaskIndex, TaskState},
 };
 
+use super::cause::Cause;
+
 /// Why an engine does not lead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -77,9 +79,14 @@ impl fmt::Display for LoadedJobs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineFault {
-    /// The graph or a setting is wrong; the text carries its own code.
-    #[error("{0}")]
-    InvalidJob(String),
+    /// The graph or a setting is wrong.
+    #[error("{}", code.in_front_of(reason))]
+    InvalidJob {
+        /// Which rule it breaks.
+        code: FaultCode,
+        /// In words, which may begin with the code in brackets.
+        reason: String,
+    },
     /// The id is taken by a job with other content, or by one that is damaged.
     #[error("[E130] job {job} exists already{differs}")]
     DuplicateJob {
@@ -162,8 +169,8 @@ pub enum EngineFault {
     Unreadable {
         /// Job whose records they are.
         job: JobId,
-        /// What is wrong with them, in words.
-        cause: String,
+        /// What is wrong with them.
+        cause: Cause,
     },
     /// A delete, or a submission with `replace`, met a job that goes on.
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
@@ -197,7 +204,7 @@ pub enum EngineFault {
         /// Position of that shard.
         shard: ShardIndex,
         /// What it said, or how long it was silent.
-        cause: String,
+        cause: Cause,
     },
     /// A shard that is there does not say which blobs it keeps; it may be asked again.
     #[error("[E149] shard {shard} does not answer: {cause}")]
@@ -236,7 +243,7 @@ impl EngineFault {
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> FaultCode {
         FaultCode::new(match self {
-            Self::InvalidJob(text) => return FaultCode::leading(text).unwrap_or(FaultCode::new("E027")),
+            Self::InvalidJob { code, .. } => return *code,
             Self::DuplicateJob { .. } => "E130",
             Self::UnknownJob { .. } => "E131",
             Self::Replaced { .. } => "E650",
@@ -262,7 +269,7 @@ impl EngineFault {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
+            Self::InvalidJob { .. } => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
                 "another job has this id: choose another one (`submit --new` takes the next that is free), or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
             }
@@ -309,7 +316,7 @@ impl EngineFault {
                  of one that has none, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
             // Redis may have gone back to a moment whose checkpoints have made room for newer ones.
-            Self::Shard { cause, .. } if cause.starts_with("[E439]") => {
+            Self::Shard { cause, .. } if cause.code == Some(FaultCode::CHECKPOINT_UNUSABLE) => {
                 "`syncline checkpoint JOB FILE --number N` takes another one that the shards have; where there is none, `syncline model export JOB \
                  FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
@@ -317,10 +324,10 @@ impl EngineFault {
             Self::SilentShard { .. } => {
                 "see whether the machine, the disk and the connection of that shard are well, and its log; then submit again"
             }
-            Self::Unreadable { cause, .. } if cause.starts_with("[E586]") => {
+            Self::Unreadable { cause, .. } if cause.code == Some(FaultCode::OTHER_SHARDS) => {
                 "start engine and shards with that number and their old state directories, and the job goes on; delete nothing"
             }
-            Self::Unreadable { cause, .. } if cause.starts_with("[E147]") => {
+            Self::Unreadable { cause, .. } if cause.code == Some(FaultCode::CRASHES) => {
                 "report it with the log of the engine; once that is mended, docs/failures.md says how the job is taken in again"
             }
             Self::Unreadable { .. } => {
@@ -337,24 +344,32 @@ mod tests {
 
     #[test]
     fn whoever_asks_for_a_checkpoint_that_shards_have_lost_is_told_what_there_is_instead() {
-        let hint = |cause: &str| {
-            EngineFault::Shard { shard: ShardIndex(0), cause: cause.to_owned() }.hint().unwrap()
-        };
-        let lost = hint("[E439] checkpoint 1 of job run cannot be used: no such file");
+        let hint = |cause: Cause| EngineFault::Shard { shard: ShardIndex(0), cause }.hint().unwrap();
+        let lost = hint(Cause::new("E439", &"checkpoint 1 of job run cannot be used: no such file"));
         assert!(lost.contains("syncline model export JOB"), "{lost}");
-        assert_eq!(hint("no answer in 5 s"), "see the log of that shard");
+        assert_eq!(hint("no answer in 5 s".into()), "see the log of that shard");
+    }
+
+    #[test]
+    fn an_invalid_job_has_its_code_beside_the_words_and_names_it_once() {
+        let fault = |reason: &str| EngineFault::InvalidJob { code: "E050".into(), reason: reason.to_owned() };
+        for reason in ["[E050] the part begins with task 7", "the part begins with task 7"] {
+            assert_eq!(fault(reason).to_string(), "[E050] the part begins with task 7");
+        }
+        assert_eq!(fault("[E027] batch is 0").code(), "E050", "no code is read from the words");
     }
 
     #[test]
     fn deleting_is_advised_only_for_a_job_whose_records_are_damaged() {
         #[rustfmt::skip]
         let cases = [
-            ("[E586] it lies on 2 parameter shards",         "start engine and shards with that number", false),
-            ("[E147] the engine ended 3 times in a row",     "report it",                                false),
-            ("[E030] the stored job `spec` cannot be read", "another release wrote it",                 true),
+            ("E586", "it lies on 2 parameter shards",        "start engine and shards with that number", false),
+            ("E147", "the engine ended 3 times in a row",    "report it",                                false),
+            ("E030", "the stored job `spec` cannot be read", "another release wrote it",                 true),
         ];
-        for (cause, begin, deletes) in cases {
-            let fault = EngineFault::Unreadable { job: "run".parse().unwrap(), cause: cause.to_owned() };
+        for (code, reason, begin, deletes) in cases {
+            let cause = Cause::new(code, &reason);
+            let fault = EngineFault::Unreadable { job: "run".parse().unwrap(), cause };
             let hint = fault.hint().unwrap();
             assert_eq!(
                 (hint.starts_with(begin), hint.contains("syncline delete")),

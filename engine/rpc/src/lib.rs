@@ -2,6 +2,7 @@
 //! services with their messages, and what these say of jobs and workers as types ([`status`]).
 
 mod addresses;
+mod cause;
 mod client;
 mod codec;
 mod connection;
@@ -32,6 +33,7 @@ mod token;
 mod worker;
 
 pub use addresses::{EngineAddresses, InvalidAddress, is_of_every_machine};
+pub use cause::Cause;
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,
     JobFields, JobRecord, ListedJobs, WorkerFields,

@@ -35,6 +35,9 @@ impl fmt::Display for OpenFiles {
 }
 
 impl NoDescriptor {
+    /// The stable code, see docs/errors.md.
+    pub const CODE: &str = "E665";
+
     /// What the user can do about it.
     pub const HINT: &str = "raise the limit on open files of this process and start it again (`ulimit -n 65536` before it, LimitNOFILE=65536 \
                             in its systemd unit, --ulimit nofile=65536 of a container); that of the machine is `sysctl fs.file-max`";
@@ -58,7 +61,7 @@ impl NoDescriptor {
 
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> &'static str {
-        "E665"
+        Self::CODE
     }
 
     /// What the user can do about it.

@@ -16,6 +16,8 @@ use syncline_scheduler::{
     spec::{Layout, Optimizer, StepRun},
 };
 
+use super::cause::Cause;
+
 /// Everything a shard must know to hold its part of a job's parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenJob {
@@ -259,6 +261,11 @@ impl ShardFault {
     /// This fault as what failed a task, or a part of a checkpoint.
     pub fn as_task_fault(&self) -> TaskFault {
         TaskFault { code: FaultCode::new(self.code()), reason: self.to_string() }
+    }
+
+    /// What those are told for whom the shard was asked.
+    pub fn cause(&self) -> Cause {
+        Cause::new(self.code(), self)
     }
 
     /// Whether another job of the name is in the place of the one that is meant. It makes way.

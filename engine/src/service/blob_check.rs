@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use syncline_rpc::{EngineFault, within};
-use syncline_scheduler::tasks::{Arg, NewTask, TaskClass, Work};
+use syncline_scheduler::tasks::{Arg, InvalidTraining, NewTask, TaskClass, Work};
 
 use super::{context::ServiceContext, shard_calls::describe};
 
@@ -39,7 +39,9 @@ impl ServiceContext {
         let mut digests = large_values(tasks);
         for class in classes {
             if let Work::Train(training) = &class.work {
-                digests.extend(training.blobs().map_err(|e| EngineFault::InvalidJob(e.to_string()))?);
+                let invalid =
+                    |e: InvalidTraining| EngineFault::InvalidJob { code: e.code(), reason: e.to_string() };
+                digests.extend(training.blobs().map_err(invalid)?);
             }
         }
         if digests.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, mem, time::Duration};
 
-use syncline_rpc::{Collected, DigestRange, EngineFault, ShardClient, within};
+use syncline_rpc::{Cause, Collected, DigestRange, EngineFault, ShardClient, within};
 use syncline_scheduler::{
     core::{Job, StoredJob},
     ids::JobId,
@@ -10,7 +10,7 @@ use syncline_scheduler::{
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{context::store_fault, lead::Lead};
+use super::{context::store_fault, damaged_jobs::Damage, lead::Lead};
 use crate::store::{RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S};
 
 /// From the beginning of a lead to its first look, and from each look to the next.
@@ -122,7 +122,7 @@ async fn referenced_blobs(
     for job in all {
         let blobs = blobs_of(&store, &job).await?;
         if blobs.is_none() && known.contains(&job) {
-            let cause = "Redis has lost it; it is written again soon".to_owned();
+            let cause = "Redis has lost it; it is written again soon".into();
             return Err(EngineFault::Unreadable { job, cause });
         }
         // Listed without keys: it has expired, or is about to be written and its blobs are young.
@@ -135,7 +135,7 @@ async fn referenced_blobs(
 async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<String>>, EngineFault> {
     let unreadable = |cause| EngineFault::Unreadable { job: job.clone(), cause };
     let fault = |error: StoreError| match error.is_of_keys() {
-        true => unreadable(error.to_string()),
+        true => unreadable(error.cause()),
         false => store_fault(error),
     };
     let spec = store.read_spec(job).await.map_err(fault)?;
@@ -152,8 +152,8 @@ async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<Str
 }
 
 /// The blobs that a training names; the reason if it cannot be read.
-fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<String>, String> {
-    let job = Job::load(stored).map_err(|e| e.to_string())?;
+fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<String>, Cause> {
+    let job = Job::load(stored).map_err(|e| Damage::from(e).cause())?;
     let blobs = job.spec().train().model.blobs().map(str::to_owned);
     // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
     let snapshot = job.snapshot().map(|file| file.digest.clone());

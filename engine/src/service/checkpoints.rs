@@ -63,8 +63,8 @@ impl ShardControl {
             };
             let cause = match answer {
                 Ok(Ok(digest)) => return Ok(digest),
-                Ok(Err(fault)) => fault.to_string(),
-                Err(_) => format!("it has not answered for {} s", SHARE_LIMIT.as_secs()),
+                Ok(Err(fault)) => fault.cause(),
+                Err(_) => format!("it has not answered for {} s", SHARE_LIMIT.as_secs()).into(),
             };
             Err(EngineFault::Shard { shard, cause })
         });

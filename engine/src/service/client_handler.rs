@@ -56,7 +56,7 @@ impl ClientService for ClientHandler {
     }
 
     async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault> {
-        spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
+        spec.validate().map_err(|e| EngineFault::InvalidJob { code: e.code(), reason: e.to_string() })?;
         if let Some(there) = self.context.submitted_before(spec.clone(), Some(nonce), replace).await? {
             return Ok(there);
         }

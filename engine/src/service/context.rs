@@ -140,7 +140,7 @@ impl ServiceContext {
     ) -> Result<T, EngineFault> {
         let read = async {
             match read.await {
-                Err(error) if error.is_of_keys() => Ok(Err(error.to_string())),
+                Err(error) if error.is_of_keys() => Ok(Err(error.cause())),
                 read => read.map(Ok),
             }
         };

@@ -1,8 +1,9 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
-use syncline_rpc::EngineFault;
+use syncline_rpc::{Cause, EngineFault};
 use syncline_scheduler::{
     core::{Cancellation, Commit, Effect, Input, Unreadable},
+    fault_code::FaultCode,
     ids::{JobId, JobRef},
 };
 
@@ -17,7 +18,7 @@ use crate::store::CommitMode;
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Damage {
     #[error("{0}")]
-    Records(String),
+    Records(Cause),
     #[error(
         "[E147] the engine ended {times} times in a row at a bug that it meets with this job, the last time with: {panic}"
     )]
@@ -31,18 +32,26 @@ pub(super) enum Damage {
 
 impl Damage {
     /// Stable code, see docs/errors.md.
-    pub(super) fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> FaultCode {
         match self {
-            Self::Records(_) => "E030",
-            Self::Crashes { .. } => "E147",
-            Self::OtherShards { .. } => "E586",
+            Self::Records(_) => FaultCode::RECORDS_UNUSABLE,
+            Self::Crashes { .. } => FaultCode::CRASHES,
+            Self::OtherShards { .. } => FaultCode::OTHER_SHARDS,
+        }
+    }
+
+    /// What those are told who ask for the job.
+    pub(super) fn cause(&self) -> Cause {
+        match self {
+            Self::Records(cause) => cause.clone(),
+            other => Cause::new(other.code(), other),
         }
     }
 }
 
 impl From<Unreadable> for Damage {
     fn from(unreadable: Unreadable) -> Self {
-        Self::Records(unreadable.to_string())
+        Self::Records(Cause::new(FaultCode::RECORDS_UNUSABLE, &unreadable))
     }
 }
 
@@ -61,8 +70,7 @@ impl DecisionLoop {
         | Input::Cancel(Cancellation { job: JobRef { id: job, nonce: Some(_) }, .. }) = input
             && let Some(damage) = self.lead.jobs.damaged(job)
         {
-            let cause = damage.to_string();
-            return Ok(Some(Err(EngineFault::Unreadable { job: job.clone(), cause })));
+            return Ok(Some(Err(EngineFault::Unreadable { job: job.clone(), cause: damage.cause() })));
         }
         let submitted = submitted(input);
         let id = match (submitted, input) {

@@ -224,7 +224,7 @@ impl DecisionLoop {
 pub(super) fn fault(refused: Refused) -> EngineFault {
     match refused {
         Refused::Invalid(_) | Refused::InvalidGraph(_) | Refused::Reserved { .. } => {
-            EngineFault::InvalidJob(refused.to_string())
+            EngineFault::InvalidJob { code: refused.code(), reason: refused.to_string() }
         }
         Refused::Duplicate { job, differs } => EngineFault::DuplicateJob { job, differs },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },

@@ -128,7 +128,7 @@ impl ServiceContext {
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
                 let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
-                Ok(Some(damaged_fields(job, &Damage::Records(problem))))
+                Ok(Some(damaged_fields(job, &Damage::Records(problem.into()))))
             }
             Err(fault) => Err(fault),
         }
@@ -145,7 +145,7 @@ impl ServiceContext {
                     // What goes on here, or ended a moment ago, is written again; what was over before is
                     // left as it is.
                     Err(EngineFault::Unreadable { cause, .. }) => match self.kept_phase(job).await {
-                        Ok(Some(phase)) => return Ok(Some(kept_fields(job, phase, cause))),
+                        Ok(Some(phase)) => return Ok(Some(kept_fields(job, phase, cause.to_string()))),
                         _ => damaged_fields(job, &Damage::Records(cause)),
                     },
                     fields => fields?,
@@ -199,7 +199,8 @@ impl ServiceContext {
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
-        Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
+        Job::load(&stored)
+            .map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: Damage::from(e).cause() })
     }
 
     /// Asks for what the core knows of the general tasks of a job; what there is not is called `what`.
@@ -222,7 +223,7 @@ impl ServiceContext {
         let damaged = self.lead().map(|lead| lead.jobs.damaged(job));
         match (damaged, self.job_fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,
-            (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.to_string() },
+            (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.cause() },
             (Ok(None), Ok(fields)) => {
                 let trains = fields.get("kind").is_none_or(|kind| kind != "tasks");
                 let kept = if trains { "; it trains, which `syncline explain` tells about" } else { "" };
@@ -245,9 +246,9 @@ fn kept_fields(job: &JobId, phase: JobPhase, problem: String) -> JobFields {
 
 /// What is shown of a job that cannot be read.
 fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
-    let (id, reason) = (job.to_string(), damage.to_string());
+    let (id, code, reason) = (job.to_string(), damage.code().to_string(), damage.to_string());
     let state = JobPhase::Damaged.word();
-    let fields = [("id", &*id), ("state", state), ("code", damage.code()), ("reason", &*reason)];
+    let fields = [("id", &*id), ("state", state), ("code", &*code), ("reason", &*reason)];
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 

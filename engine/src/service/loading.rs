@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use futures::future::join_all;
+use syncline_rpc::Cause;
 use syncline_scheduler::{
     core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable, catch_panic},
     ids::{EngineEpoch, Incarnation, JobId},
@@ -42,8 +43,8 @@ struct Found {
 }
 
 impl LoadedJob {
-    fn spoiled(what: String) -> Self {
-        Self::Damaged(Damage::Records(what))
+    fn spoiled(what: impl Into<Cause>) -> Self {
+        Self::Damaged(Damage::Records(what.into()))
     }
 }
 
@@ -179,7 +180,7 @@ impl DecisionLoop {
         let mut reasons: Vec<&mut String> = read
             .iter_mut()
             .filter_map(|(_, job)| match job {
-                LoadedJob::Damaged(Damage::Records(reason)) => Some(reason),
+                LoadedJob::Damaged(Damage::Records(cause)) => Some(&mut cause.reason),
                 _ => None,
             })
             .collect();
@@ -332,7 +333,7 @@ impl DecisionLoop {
         records: Result<StoredJob, StoreError>,
     ) -> Result<LoadedJob, StoreError> {
         let stored = match records {
-            Err(error) if error.is_of_keys() => return Ok(LoadedJob::spoiled(error.to_string())),
+            Err(error) if error.is_of_keys() => return Ok(LoadedJob::spoiled(error.cause())),
             stored => stored?,
         };
         // Its seven days ended since it was claimed.
@@ -378,7 +379,7 @@ async fn judge_claim<F: Future<Output = bool>>(
             false => return Err(StoreError::Fenced { epoch, seq }),
         },
         Err(error) if !error.is_of_keys() => return Err(error),
-        Err(other) => LoadedJob::spoiled(other.to_string()),
+        Err(other) => LoadedJob::spoiled(other.cause()),
     }))
 }
 

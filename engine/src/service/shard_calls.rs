@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{CallError, EngineFault, Reconnecting, ShardClient, ShardFault, hello::HelloError};
+use syncline_rpc::{CallError, Cause, EngineFault, Reconnecting, ShardClient, ShardFault, hello::HelloError};
 use syncline_scheduler::ids::ShardIndex;
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -147,12 +147,14 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<Result<T, ShardFault>, tarpc::client::RpcError>>,
     {
-        let failed = |cause| EngineFault::Shard { shard, cause };
+        let failed = |cause: Cause| EngineFault::Shard { shard, cause };
         let answer = tokio::select! {
             answer = self.call_if_present(shard, &call) => answer.ok_or_else(|| self.missing_fault())?,
-            silence = self.silence_of(|slots| slots.primary(shard)) => return Err(failed(silence)),
+            silence = self.silence_of(|slots| slots.primary(shard)) => return Err(failed(silence.into())),
         };
-        let done = answer.map_err(|e| failed(describe(&e)))?.map_err(|fault| failed(fault.to_string()))?;
+        let done = answer
+            .map_err(|e| failed(Cause::new(e.code(), &describe(&e))))?
+            .map_err(|fault| failed(fault.cause()))?;
         let kept_because = tokio::select! {
             answer = self.call_standby(shard, call) => match answer {
                 None | Some(Ok(Ok(_))) => None,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind, RedisError};
-use syncline_rpc::NoDescriptor;
+use syncline_rpc::{Cause, NoDescriptor};
 use syncline_scheduler::ids::JobId;
 
 use super::address::RedisAddress;
@@ -166,6 +166,11 @@ const PASSING: [&str; 9] = [
 const TLS_SCHEMES: [&str; 2] = ["rediss://", "valkeys://"];
 
 impl StoreError {
+    /// What others are told of it.
+    pub fn cause(&self) -> Cause {
+        Cause::new(self.code(), self)
+    }
+
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
         match self {

@@ -388,7 +388,7 @@ async fn a_graph_that_is_refused_has_taken_nothing_from_the_damaged_job_that_it_
         client.submit_graph(within(TEST_TIMEOUT), graph("sums", tasks), NONCE, true).await.unwrap()
     };
     let refused = replace(Vec::new()).await;
-    assert!(matches!(refused, Err(EngineFault::InvalidJob(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EngineFault::InvalidJob { .. })), "{refused:?}");
     assert_eq!(states(&client).await["sums"], "damaged");
     assert_eq!(stored().await, before, "its records");
     replace(vec![call(b"2")]).await.unwrap();

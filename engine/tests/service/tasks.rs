@@ -280,7 +280,10 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
         assert_eq!(extend(1, vec![take(&[0])]).await, Ok(()));
     }
     let gap = extend(5, vec![call(b"2")]).await;
-    assert!(matches!(&gap, Err(EngineFault::InvalidJob(text)) if text.starts_with("[E050]")), "{gap:?}");
+    assert!(
+        matches!(&gap, Err(EngineFault::InvalidJob { code, reason }) if *code == "E050" && reason.starts_with("[E050]")),
+        "{gap:?}"
+    );
     let mut large = call(b"3");
     large.args.push(Arg::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 }));
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };

@@ -14,6 +14,7 @@ use syncline_rpc::{
 use super::{CancelToken, lending::LentSlots};
 use crate::{
     PsError,
+    error::unreached,
     transport::{Channel, Greeting, Socket, Transport, connect_tcp},
     wire::{Digest, Reply, Request, WireError},
 };
@@ -70,7 +71,7 @@ impl LinkError {
     pub(crate) fn into_error(self, address: &str) -> PsError {
         let address = address.to_owned();
         match self {
-            Self::Broken(error) => PsError::Unreachable { address, after_ms: 0, cause: error.to_string() },
+            Self::Broken(error) => PsError::Unreachable { address, after_ms: 0, cause: unreached(&error) },
             Self::Fault(fault) => fault.into(),
             Self::Greeting(source) => PsError::Greeting { address, source },
             Self::Protocol(source) => PsError::Protocol { address, source },

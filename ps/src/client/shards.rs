@@ -24,6 +24,7 @@ use super::{
 use crate::{
     PsError,
     codec::Codec,
+    error::unreached,
     rows::RowTables,
     transport::{Transport, TransportChoice},
     wire::SessionKey,
@@ -355,10 +356,12 @@ impl ShardSet {
         }
         tracing::debug!(%address, %cause, job = %self.session.run.job, "connection to a shard broke");
         let heard = self.addresses.are_heard();
-        let left = retry.pause_unless_heard(heard).map_err(|after_ms| PsError::Unreachable {
-            address: address.clone(),
-            after_ms,
-            cause: if heard { format!("{cause}; the engine hears of it") } else { cause.to_string() },
+        let left = retry.pause_unless_heard(heard).map_err(|after_ms| {
+            let mut cause = unreached(&cause);
+            if heard {
+                cause.reason.push_str("; the engine hears of it");
+            }
+            PsError::Unreachable { address: address.clone(), after_ms, cause }
         })?;
         self.conns[index].attempt_limit = Some(left);
         // It may have been started again elsewhere.

@@ -112,7 +112,7 @@ fn whoever_calls_a_shard_where_another_one_is_reaches_nobody() {
     let (addresses, token) = (exchanged.as_slice().into(), rig.token.clone());
     let refused = ShardSet::connect_with(&addresses, token, session, 100, options, CancelToken::default());
     match refused.err().unwrap() {
-        PsError::Unreachable { cause, .. } => assert!(cause.contains("[E613]"), "{cause}"),
+        PsError::Unreachable { cause, .. } => assert!(cause.reason.contains("[E613]"), "{cause}"),
         other => panic!("{other}"),
     }
     assert_eq!([0, 1].map(|shard| rig.state(shard).pushes), [0, 0]);

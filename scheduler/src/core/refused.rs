@@ -2,6 +2,7 @@
 
 use super::{job_phase::JobPhase, tasks::InvalidGraph};
 use crate::{
+    fault_code::FaultCode,
     ids::JobId,
     spec::InvalidJob,
     tasks::{TaskIndex, TaskState},
@@ -84,4 +85,23 @@ pub enum Refused {
         /// Where it stands.
         state: JobPhase,
     },
+}
+
+impl Refused {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Invalid(invalid) => return invalid.code(),
+            Self::InvalidGraph(invalid) => return invalid.code(),
+            Self::Duplicate { .. } => "E130",
+            Self::Reserved { .. } => "E145",
+            Self::Unknown { .. } => "E131",
+            Self::Replaced { .. } => "E650",
+            Self::Over { .. } => "E137",
+            Self::UnknownTask { .. } => "E138",
+            Self::TaskOver { .. } => "E599",
+            Self::NoCheckpointNow { .. } => "E638",
+            Self::NotOver { .. } => "E140",
+        })
+    }
 }

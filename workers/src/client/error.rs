@@ -1,7 +1,5 @@
 //! Why a call of a client failed.
 
-use std::error::Error;
-
 use syncline_rpc::{
     CallError, EngineFault, InactiveReason,
     hello::HelloError,
@@ -10,12 +8,6 @@ use syncline_rpc::{
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 
 use super::weights::after_loss;
-use crate::error_chain;
-
-/// Whether an error, or what is behind it, is that of a greeting between two releases.
-fn names_version(error: &(dyn Error + 'static)) -> bool {
-    error_chain(error).any(|error| error.to_string().contains("[E122]"))
-}
 
 /// Why a call of a client failed.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +138,7 @@ impl ClientError {
                     .to_owned()
             }
             // Met at once, or where a standby has sent us.
-            Self::Unreachable { source, .. } if names_version(source) => {
+            Self::Unreachable { source: CallError::Hello(HelloError::Version { .. }), .. } => {
                 "this program and the engine are of different releases: use the same one everywhere".to_owned()
             }
             Self::Unreachable { .. } => {

@@ -13,7 +13,7 @@ use syncline_ps::{
     client::{BlobClient, MISSING_PATIENCE},
 };
 use syncline_rpc::{
-    EngineFault,
+    Cause, EngineFault,
     status::{JobPhase, JobStatus},
 };
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId, spec::TrainSpec};
@@ -292,7 +292,9 @@ where
 /// Why there are no weights of this job.
 fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
     if status.state == JobPhase::Damaged {
-        let cause = status.coded_reason().unwrap_or_default();
+        // The engine's words for it, as it keeps them among the fields of the job.
+        let code = status.code.as_deref().and_then(|code| code.parse().ok());
+        let cause = Cause { code, reason: status.coded_reason().unwrap_or_default() };
         return ClientError::from(EngineFault::Unreadable { job: job.clone(), cause }).into();
     }
     if status.weights_pending {

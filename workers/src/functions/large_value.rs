@@ -93,7 +93,7 @@ impl ShardValues {
                     return Err(PsError::Unreachable {
                         address: "(none is named yet)".to_owned(),
                         after_ms: SHARDS_TIMEOUT.as_millis() as u64,
-                        cause: "the engine does not hear of all shards".to_owned(),
+                        cause: "the engine does not hear of all shards".into(),
                     });
                 }
                 done => return done,

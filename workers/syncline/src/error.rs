@@ -281,7 +281,8 @@ mod tests {
             assert_eq!(error.code(), FaultCode::leading(&text), "{text}");
             assert!(error.code().is_some(), "{text}");
         }
-        let refused = EngineFault::InvalidJob("[E027] job a: batch is 0".to_owned());
+        let refused =
+            EngineFault::InvalidJob { code: "E027".into(), reason: "[E027] job a: batch is 0".to_owned() };
         assert_eq!(Error::from(refused).code(), Some(FaultCode::new("E027")));
         let failed = ClientError::JobFailed {
             job: "a".parse().unwrap(),

@@ -2,6 +2,7 @@
 
 use super::graph::MAX_TASKS;
 use crate::{
+    fault_code::FaultCode,
     ids::NodeName,
     tasks::{InvalidTraining, TaskIndex},
 };
@@ -80,4 +81,26 @@ pub enum InvalidGraph {
     /// A class that trains makes no valid job.
     #[error(transparent)]
     Training(InvalidTraining),
+}
+
+impl InvalidGraph {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Empty => "E042",
+            Self::TooManyTasks { .. } => "E043",
+            Self::Reference { .. } => "E044",
+            Self::Name { .. } => "E045",
+            Self::TooLarge { .. } => "E046",
+            Self::Class { .. } => "E047",
+            Self::TooManyClasses => "E048",
+            Self::NoSlots => "E049",
+            Self::NoTime { .. } => "E062",
+            Self::NamelessLabel => "E063",
+            Self::Gap { .. } => "E050",
+            Self::Started => "E051",
+            Self::TrainingNeeds => "E057",
+            Self::Training(invalid) => return invalid.code(),
+        })
+    }
 }

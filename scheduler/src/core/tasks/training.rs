@@ -24,7 +24,6 @@ use crate::{
 };
 
 /// Code of an attempt whose training has records that cannot be used.
-const RECORDS_UNUSABLE: FaultCode = FaultCode::new("E030");
 /// Code of a training whose changes cannot be read.
 const UNREADABLE: FaultCode = FaultCode::new("E056");
 /// Most trainings of one graph that wait for workers; the others are not begun yet.
@@ -183,7 +182,7 @@ impl Core {
     pub fn training_damaged(&mut self, training: &JobId, reason: &str, now_us: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         let reason = format!("the records of job {training} cannot be used: {reason}");
-        let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
+        let failure = Failure { cause: FailureCause::Worker, code: FaultCode::RECORDS_UNUSABLE, reason };
         self.fail_training(training, failure, &mut Turn { now_us, effects: &mut effects });
         effects
     }

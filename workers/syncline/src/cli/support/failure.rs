@@ -129,7 +129,8 @@ impl Failure {
     }
 }
 
-/// `[E131] there is no job nope` and a hint as JSON.
+/// `[E131] there is no job nope` and a hint as JSON. The code is that of the text: clap gives nothing else, and
+/// what a command says of itself is a text, too.
 fn report(line: &str, hint: &str) -> String {
     let (code, message) = match FaultCode::leading(line) {
         Some(code) => (code.to_string(), code.stripped_from(line)),

@@ -114,7 +114,7 @@ impl From<TaskError> for Failure {
 
 fn exit_of(fault: &EngineFault) -> Exit {
     match fault {
-        EngineFault::InvalidJob(_) => Exit::Usage,
+        EngineFault::InvalidJob { .. } => Exit::Usage,
         EngineFault::Store { .. }
         | EngineFault::StoreNearlyFull { .. }
         | EngineFault::NotActive {

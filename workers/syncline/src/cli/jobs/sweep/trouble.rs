@@ -75,6 +75,9 @@ mod tests {
         let may_pass = |fault: EngineFault| SubmitError::Engine(fault.into()).may_pass();
         assert!(may_pass(EngineFault::StoreNearlyFull { used_bytes: 95, limit_bytes: 100 }));
         assert!(may_pass(EngineFault::Store { cause: "it hangs".to_owned() }));
-        assert!(!may_pass(EngineFault::InvalidJob("[E027] job a: epochs is 0".to_owned())));
+        assert!(!may_pass(EngineFault::InvalidJob {
+            code: "E027".into(),
+            reason: "[E027] job a: epochs is 0".to_owned()
+        }));
     }
 }

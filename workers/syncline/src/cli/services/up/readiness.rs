@@ -28,7 +28,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_secs(10);
 /// A child that ends so often before everything is ready will not come up.
 const MAX_ENDS_BEFORE_READY: u32 = 3;
-/// In the log of a shard whose folder another process still has.
+/// In the log of a shard whose folder another process still has. The text of its log is all that a process
+/// which has ended leaves of its error.
 const STATE_DIR_IN_USE: &str = "[E421]";
 
 type Events = mpsc::UnboundedReceiver<Event>;
