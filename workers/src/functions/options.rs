@@ -63,8 +63,9 @@ impl CallOptions {
         self
     }
 
-    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none. A
-    /// graph with one of 0 is refused (E062).
+    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none. It
+    /// counts from the call of the function until what it gave is stored: for its arguments an attempt waits
+    /// before. A graph with one of 0 is refused (E062).
     #[must_use]
     pub fn run_limit(mut self, limit: Duration) -> Self {
         self.rules.run_limit_ms = Some(whole_ms(limit));

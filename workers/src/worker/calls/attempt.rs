@@ -7,7 +7,9 @@ use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use super::{held, input::input, kept_values, patient_store::PatientStore, value_cache::ValueCache};
+use super::{
+    held, input::input, kept_values, patient_store::PatientStore, pool::Pool, value_cache::ValueCache,
+};
 use crate::{
     client::Client,
     functions::{
@@ -59,10 +61,10 @@ impl Ended {
 pub(super) fn run(
     attempt: &held::Attempt,
     stop: &Arc<StopFlag>,
-    around: &CallEnvironment,
+    pool: &Pool,
     scratch: &mut Vec<u8>,
 ) -> Ended {
-    let (group, order) = (&attempt.group, &attempt.order);
+    let (group, order, around) = (&attempt.group, &attempt.order, pool.around());
     let failed = |fault: CallFault, run_us| Ended::without_value(fault.into(), run_us);
     let Some(function) = &group.function else {
         let what = "the function".to_owned();
@@ -91,6 +93,7 @@ pub(super) fn run(
     };
     let (stop_of_call, progress) = (stop.clone(), attempt.progress.clone());
     let context = Context::new(group.job.clone(), order, stop_of_call, progress, around.cluster.clone());
+    pool.function_begins(attempt);
     let began = Instant::now();
     let called = function.call(&context, input, around.cluster.runtime());
     let run_us = began.elapsed().as_micros() as u64;

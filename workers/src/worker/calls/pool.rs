@@ -1,7 +1,7 @@
 //! What the threads of a worker share with the side that talks to the engine.
 //!
 //! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the
-//! next.
+//! next; once more where its function has a run limit.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -234,9 +234,7 @@ impl Pool {
             if let Some(attempt) = state.held.begin(free, slots) {
                 let taken = attempt.group.slots.clamp(1, slots);
                 state.free_slots -= taken;
-                if state.running.begin(&attempt, taken, stop) {
-                    self.0.sooner.notify_one();
-                }
+                state.running.begin(&attempt, taken, stop);
                 // Whoever finds more than it can do wakes the next.
                 self.unlock_and_wake(state);
                 return NextStep::Run(attempt);
@@ -245,6 +243,15 @@ impl Pool {
             state = self.0.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
             state.woken = state.woken.saturating_sub(1);
+        }
+    }
+
+    /// The function of an attempt is called now.
+    pub(super) fn function_begins(&self, attempt: &Attempt) {
+        if attempt.group.run_limit_ms.is_some()
+            && self.lock().running.function_begins(attempt.serial, Instant::now())
+        {
+            self.0.sooner.notify_one();
         }
     }
 

@@ -116,19 +116,29 @@ impl RunningTasks {
         Self { given_up, ..Self::default() }
     }
 
-    /// An attempt begins. `true` if its deadline is earlier than all others.
-    pub(super) fn begin(&mut self, attempt: &Attempt, slots: u32, stop: &Arc<StopFlag>) -> bool {
+    /// An attempt begins, with fetching what its function is called with.
+    pub(super) fn begin(&mut self, attempt: &Attempt, slots: u32, stop: &Arc<StopFlag>) {
         let (group, order, serial) = (attempt.group.clone(), &attempt.order, attempt.serial);
-        // A limit that reaches beyond what the clock can count is none.
         let began = Instant::now();
-        let limit = group.run_limit_ms.and_then(|ms| began.checked_add(Duration::from_millis(ms)));
         let progress = attempt.progress.clone();
         let end = EndedKey { job: group.job.clone(), task: order.task, serial };
-        let (attempt, stop, limit) = (order.attempt, stop.clone(), limit.map(Limit::Tell));
+        let (attempt, stop, limit) = (order.attempt, stop.clone(), None);
         let (replaced, chances) = (false, 0);
         let running = Running { group, end, attempt, began, progress, stop, slots, limit, replaced, chances };
         self.running.insert(serial, running);
-        limit.is_some_and(|limit| self.expect(limit.at()))
+    }
+
+    /// Its function is called: its run limit counts from now on, unless it was told to stop by then. For how
+    /// long its arguments were fetched says nothing of the function. `true` if its deadline is earlier
+    /// than all others.
+    pub(super) fn function_begins(&mut self, serial: OrderId, now: Instant) -> bool {
+        let Some(running) = self.running.get_mut(&serial).filter(|running| !running.stop.is_asked()) else {
+            return false;
+        };
+        // A limit that reaches beyond what the clock can count is none.
+        let limit = running.group.run_limit_ms.and_then(|ms| now.checked_add(Duration::from_millis(ms)));
+        running.limit = limit.map(Limit::Tell);
+        limit.is_some_and(|at| self.expect(at))
     }
 
     /// Its function has returned, or it was given up in the meantime.

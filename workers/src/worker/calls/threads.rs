@@ -27,7 +27,7 @@ fn work(pool: &Pool) {
     let mut stop = Arc::new(StopFlag::default());
     let mut turn = pool.next(&stop);
     while let NextStep::Run(attempt) = turn {
-        let ended = attempt::run(&attempt, &stop, pool.around(), &mut scratch);
+        let ended = attempt::run(&attempt, &stop, pool, &mut scratch);
         // An idle thread holds no memory that nobody counts.
         if scratch.capacity() > MAX_KEPT_BYTES {
             scratch = Vec::new();

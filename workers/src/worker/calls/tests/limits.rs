@@ -20,6 +20,40 @@ fn one_that_runs_too_long_fails_and_its_thread_is_replaced() {
     assert_eq!(rig.number(2), 2);
 }
 
+/// A shard that says when it is asked, and answers as it is told to.
+#[derive(Clone)]
+struct Slow {
+    ask: mpsc::Sender<()>,
+    answers: Arc<Mutex<mpsc::Receiver<PsError>>>,
+}
+
+impl ValueStore for Slow {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        panic!("nothing is stored here")
+    }
+
+    fn get(&self, _: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
+        self.ask.send(()).unwrap();
+        Err(self.answers.lock().unwrap().recv().unwrap())
+    }
+}
+
+#[test]
+fn the_time_in_which_arguments_are_fetched_counts_for_no_run_limit() {
+    let ((ask, asked), (answer, answers)) = (mpsc::channel(), mpsc::channel());
+    let store = Slow { ask, answers: Arc::new(Mutex::new(answers)) };
+    let rig = rig_with(store, usual(), 1, GivenUp::default());
+    let blob = OneArg::Value(Value::Blob(BlobValue { digest: "0".repeat(64), bytes: 1 }));
+    let args = vec![OrderArg::One(blob), is(2)];
+    let Order::Run(limited) = group(SIZE.id(), vec![task(0, args)]) else { unreachable!() };
+    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
+    asked.recv().unwrap();
+    rig.pool.expire(std::time::Instant::now() + Duration::from_secs(3_600), threads::start);
+    let cause = "it is being started".to_owned();
+    answer.send(PsError::Unreachable { address: "a:1".into(), after_ms: 10_000, cause }).unwrap();
+    assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun, "its function was never called");
+}
+
 #[test]
 fn a_worker_of_which_a_slot_is_lost_for_good_says_so_and_no_earlier() {
     let Gate { registry, begun, go } = gate();
