@@ -3,6 +3,7 @@
 //! An order may name tasks that this worker holds, too. It waits for them, and takes what they gave. A task
 //! that gave nothing takes those that wait for it with it: the engine gives them out again.
 
+mod ending;
 mod stopping;
 
 use std::{
@@ -70,6 +71,8 @@ enum State {
     Running,
     /// What it gave, until no order can refer to it any more.
     Ended(Option<Bytes>),
+    /// It ended before its function was called, and gave nothing: its worker may leave without having run it.
+    EndedUnbegun,
     /// What it waits for gave nothing. Later orders may still name it.
     Dropped,
 }
@@ -86,6 +89,12 @@ pub(super) struct HeldTasks {
     polls: u64,
     /// Ends that the engine has taken, with the number of polls that had begun then.
     acknowledged: VecDeque<(u64, Vec<EndedKey>)>,
+}
+
+impl State {
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::EndedUnbegun)
+    }
 }
 
 impl HeldTasks {
@@ -124,7 +133,7 @@ impl HeldTasks {
         let Attempts { job, nonce, tasks } = recall;
         let Some(held) = self.jobs.get_mut(&JobKey { job, nonce }) else { return };
         for (task, attempt) in tasks {
-            let is_it = |held: &Held| held.attempt == attempt && !matches!(held.state, State::Ended(_));
+            let is_it = |held: &Held| held.attempt == attempt && !held.state.has_ended();
             if held.get(&task).is_some_and(is_it) {
                 discard(held, task, over);
             }
@@ -174,28 +183,6 @@ impl HeldTasks {
     /// Whether any attempt may begin, as far as slots go.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
-    }
-
-    /// An attempt that was running has ended with this value, or without one. `false`: it was given up
-    /// before, and nobody wants to hear of it.
-    pub(super) fn end(&mut self, ended: &EndedKey, value: Option<Bytes>) -> bool {
-        let Some(tasks) = self.jobs.get_mut(&ended.job) else { return false };
-        let Some(held) = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial) else {
-            return false;
-        };
-        if !matches!(held.state, State::Running) {
-            return false;
-        }
-        held.state = State::Ended(value.clone());
-        match value {
-            Some(value) => {
-                for (task, serial) in mem::take(&mut held.waiters) {
-                    fill(tasks, task, serial, ended.task, &value, &mut self.ready);
-                }
-            }
-            None => drop_waiters(tasks, ended.task),
-        }
-        true
     }
 
     /// Attempts that were received and whose end the engine has not taken; those that were dropped count as
@@ -261,7 +248,7 @@ fn take_in(held: &mut JobTasks, mut attempt: Attempt, ready: &mut VecDeque<Attem
         let Some(parent_held) = held.get_mut(&parent) else { continue };
         match &parent_held.state {
             State::Ended(Some(value)) => fill_args(&mut attempt.order.args, parent, value),
-            State::Ended(None) | State::Dropped => {
+            State::Ended(None) | State::EndedUnbegun | State::Dropped => {
                 dropped = true;
                 parent_held.waiters.push((task, serial));
             }

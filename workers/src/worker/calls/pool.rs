@@ -212,7 +212,11 @@ impl Pool {
         let (job, order) = (attempt.group.job.clone(), &attempt.order);
         let key = EndedKey { job, task: order.task, serial: attempt.serial };
         let Ended { outcome, run_us, value, preview } = ended;
-        if state.held.end(&key, value) {
+        let is_heard = match outcome {
+            Outcome::NotBegun => state.held.end_unbegun(&key),
+            _ => state.held.end(&key, value),
+        };
+        if is_heard {
             let (task, attempt) = (order.task, order.attempt);
             if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome, preview }) {
                 // Whoever is woken needs the lock.

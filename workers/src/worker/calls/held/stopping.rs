@@ -36,9 +36,9 @@ impl HeldTasks {
             let Some(it) = held.get_mut(&task).filter(|held| held.attempt == attempt) else { continue };
             match it.state {
                 State::Running => running.push(it.serial),
-                State::Ended(_) => {}
+                State::Ended(_) | State::EndedUnbegun => {}
                 State::Waiting { .. } | State::Ready | State::Dropped => {
-                    it.state = State::Ended(None);
+                    it.state = State::EndedUnbegun;
                     let serial = it.serial;
                     ended.push((EndedKey { job: job.clone(), task, serial }, attempt));
                     drop_waiters(held, task);

@@ -86,6 +86,7 @@ fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
         *rig.store.1.lock().unwrap() = vec![error];
         rig.order(SIZE.id(), vec![task(number, vec![arg.clone(), is(2)])]);
         assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun, "{code}");
+        assert_eq!(rig.pool.begun(), [], "{code}: its worker may leave, and no attempt counts");
     }
 }
 

@@ -41,13 +41,14 @@ fn what_is_asked_back_and_has_not_begun_is_given_back_and_what_runs_goes_on() {
     assert_eq!(begun.recv().unwrap(), 0);
     let Order::Stop(asked) = stop(&[0, 1]) else { unreachable!() };
     rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], None);
+    let begun_here = || -> Vec<u32> { rig.pool.begun()[0].tasks.iter().map(|(task, _)| task.0).collect() };
+    assert_eq!(begun_here(), [0], "a worker that leaves now has not begun what it was asked for");
     let [end] = &rig.ends(1)[..] else { unreachable!() };
     assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::GivenBack));
     go.send(()).unwrap();
     assert_eq!(rig.number(0), 0);
     assert_eq!(begun.recv().unwrap(), 2, "it was not asked back, and that one never begins here");
-    let known: Vec<u32> = rig.pool.begun()[0].tasks.iter().map(|(task, _)| task.0).collect();
-    assert!(known.contains(&2), "{known:?}");
+    assert!(begun_here().contains(&2), "{:?}", begun_here());
     go.send(()).unwrap();
     assert_eq!(rig.number(2), 2);
 }

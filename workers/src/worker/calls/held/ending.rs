@@ -1,0 +1,52 @@
+//! How attempts that were running end here.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use syncline_scheduler::tasks::Bytes;
+
+use super::{EndedKey, HeldTasks, JobTasks, State, drop_waiters, fill};
+use crate::functions::JobKey;
+
+impl HeldTasks {
+    /// An attempt that was running has ended with this value, or without one. `false`: it was given up
+    /// before, and nobody wants to hear of it.
+    pub(in super::super) fn end(&mut self, ended: &EndedKey, value: Option<Bytes>) -> bool {
+        let Some(tasks) = leave_running(&mut self.jobs, ended, State::Ended(value.clone())) else {
+            return false;
+        };
+        match value {
+            Some(value) => {
+                let held = tasks.get_mut(&ended.task);
+                let waiters = held.map(|held| mem::take(&mut held.waiters)).unwrap_or_default();
+                for (task, serial) in waiters {
+                    fill(tasks, task, serial, ended.task, &value, &mut self.ready);
+                }
+            }
+            None => drop_waiters(tasks, ended.task),
+        }
+        true
+    }
+
+    /// An attempt that was running ends before its function was called: it never began. `false` as for
+    /// [`end`](Self::end).
+    pub(in super::super) fn end_unbegun(&mut self, ended: &EndedKey) -> bool {
+        let Some(tasks) = leave_running(&mut self.jobs, ended, State::EndedUnbegun) else { return false };
+        drop_waiters(tasks, ended.task);
+        true
+    }
+}
+
+/// Puts an attempt that runs into the state in which it has ended; `None` if it does not run any more.
+fn leave_running<'a>(
+    jobs: &'a mut HashMap<Arc<JobKey>, JobTasks>,
+    ended: &EndedKey,
+    state: State,
+) -> Option<&'a mut JobTasks> {
+    let tasks = jobs.get_mut(&ended.job)?;
+    let held = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial)?;
+    if !matches!(held.state, State::Running) {
+        return None;
+    }
+    held.state = state;
+    Some(tasks)
+}
