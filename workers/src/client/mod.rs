@@ -14,6 +14,7 @@ mod large_values;
 mod models;
 mod patience;
 mod repetition;
+mod shard_absence;
 mod submit;
 mod tasks;
 mod trained_job;

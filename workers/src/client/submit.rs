@@ -20,13 +20,16 @@ use syncline_scheduler::{
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::{Client, ClientError, calls::CALL_TIMEOUT};
+use super::{
+    Client, ClientError,
+    calls::CALL_TIMEOUT,
+    shard_absence::{SHARD_PAUSE, ShardAbsence},
+};
 use crate::blocking;
 use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
 
 /// How long a shard may be away, as one that is started again is, before an upload gives up.
 const SHARD_AWAY_LIMIT: Duration = Duration::from_secs(20);
-const SHARD_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that is committed in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,13 +241,13 @@ impl Client {
         let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
         self.check_kernels(missing_cpu_kernel.as_ref()).await?;
         let uploaded = Arc::new(AtomicUsize::new(0));
-        let mut away = Away::default();
+        let mut absence = ShardAbsence::of_at_most(SHARD_AWAY_LIMIT);
         let mut has_waited = false;
         loop {
             match self.upload_blobs(blobs.clone(), uploaded.clone()).await {
                 // One that is started again is back soon, at another address or in another process.
                 Err(SubmitError::Upload(error @ PsError::Unreachable { .. }))
-                    if away.is_short(uploaded.load(Ordering::Relaxed), Instant::now()) =>
+                    if absence.is_short(uploaded.load(Ordering::Relaxed), Instant::now()) =>
                 {
                     if !std::mem::replace(&mut has_waited, true) {
                         warn!(%error, "waiting for a shard");
@@ -291,24 +294,6 @@ impl Client {
     }
 }
 
-/// For how long a shard has been away: since the first failure behind the last blob that got through. The
-/// upload itself, which may take long, is no absence.
-#[derive(Default)]
-struct Away {
-    since: Option<Instant>,
-    uploaded: usize,
-}
-
-impl Away {
-    /// Whether to go on waiting after a failure, with so many blobs uploaded by now.
-    fn is_short(&mut self, uploaded: usize, now: Instant) -> bool {
-        if std::mem::replace(&mut self.uploaded, uploaded) != uploaded {
-            self.since = None;
-        }
-        now.duration_since(*self.since.get_or_insert(now)) < SHARD_AWAY_LIMIT
-    }
-}
-
 /// The first of `digits`, `digits-2`, `digits-3` and so on that is not taken. A long name is cut so that the
 /// number fits.
 fn first_free(wanted: &JobId, taken: &BTreeSet<JobId>) -> JobId {
@@ -324,18 +309,6 @@ fn first_free(wanted: &JobId, taken: &BTreeSet<JobId>) -> JobId {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_patience_with_a_shard_begins_at_the_first_failure_and_anew_after_each_blob() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut away = Away::default();
-        let begun = start + 10 * SHARD_AWAY_LIMIT;
-        assert!(away.is_short(0, begun), "the upload took long, and this is its first failure");
-        assert!(away.is_short(0, begun + SHARD_AWAY_LIMIT - second));
-        let again = begun + SHARD_AWAY_LIMIT + second;
-        assert!(away.is_short(1, again), "a blob got through");
-        assert!(!away.is_short(1, again + SHARD_AWAY_LIMIT));
-    }
 
     #[test]
     fn a_name_that_is_taken_gets_the_lowest_number_that_is_free_table() {

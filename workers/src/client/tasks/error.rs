@@ -97,6 +97,16 @@ impl TaskError {
         })
     }
 
+    /// Whether the same call may succeed later: an engine or a shard is away, or Redis or a disk does not do
+    /// its part.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_passing(),
+            Self::Shard(error) => error.may_pass(),
+            _ => false,
+        }
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {

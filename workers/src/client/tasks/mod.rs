@@ -1,6 +1,7 @@
 //! Jobs of general tasks: submitted, looked at, and what they gave.
 
 mod as_completed;
+mod constants;
 mod error;
 mod graph_run;
 mod parts;

@@ -4,16 +4,17 @@ use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     fault_code::FaultCode,
     ids::{JobId, JobRef},
-    tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},
+    tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex},
 };
 
 use super::{
     GraphRun, TaskError,
+    constants::has_large_constants,
     parts::{part, parts},
 };
 use crate::{
     client::{Client, ClientError, calls::CALL_TIMEOUT},
-    functions::{TaskGraph, ValueStore, move_large_constants},
+    functions::TaskGraph,
 };
 
 /// Code of a part behind which others are missing.
@@ -30,11 +31,6 @@ fn has_lost_parts(error: &TaskError) -> bool {
     }
 }
 
-/// Whether it has an argument that travels as a blob.
-fn has_large_constants(task: &NewTask) -> bool {
-    task.args.iter().any(|arg| matches!(arg, Arg::Value(value) if value.len() > MAX_INLINE_BYTES))
-}
-
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job
     /// has begun.
@@ -42,8 +38,8 @@ impl Client {
     /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the
     /// same client or as another one, and gets the job that is there, even when it is over: one that has
     /// failed is run once more by [`replace_tasks`](Self::replace_tasks). What a client that died has not
-    /// sent is sent then: a large graph goes in parts. While the engine is away each part is sent again,
-    /// as long as the client is [patient](crate::client::Patience).
+    /// sent is sent then: a large graph goes in parts. While the engine or a shard is away each part is
+    /// sent again, as long as the client is [patient](crate::client::Patience).
     ///
     /// # Errors
     /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that
@@ -161,18 +157,6 @@ impl Client {
         })
         .await?;
         Ok(())
-    }
-
-    /// The same tasks, with blobs in the place of large constants.
-    async fn with_blobs(&self, mut tasks: Vec<NewTask>) -> Result<Vec<NewTask>, TaskError> {
-        if !tasks.iter().any(has_large_constants) {
-            return Ok(tasks);
-        }
-        let moved = self.with_values(move |store, cancel_token| {
-            let put = |salt, value: &[u8]| store.put(salt, value, cancel_token);
-            move_large_constants(&mut tasks, put).map(|()| tasks)
-        });
-        Ok(moved.await??)
     }
 
     /// Frees the name of a job of which a part was sent. What fails here is told by the error that led here.

@@ -8,13 +8,20 @@ use serde::de::DeserializeOwned;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::{JobId, JobRef},
-    tasks::{TaskIndex, TaskState, Value},
+    tasks::{BlobValue, Bytes, TaskIndex, TaskState, Value},
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::{GraphRun, TaskError};
 use crate::{
-    client::{Client, ClientError, calls::CALL_TIMEOUT},
+    client::{
+        Client, ClientError,
+        calls::CALL_TIMEOUT,
+        shard_absence::{SHARD_PAUSE, ShardAbsence},
+    },
     functions::{TaskHandle, ValueStore, decode},
 };
 
@@ -32,11 +39,12 @@ pub(super) fn pause(waited: Duration) -> Duration {
 
 impl GraphRun {
     /// What a task gives, once it is done. Waits as [`wait`](Self::wait) does: for as long as it takes, and
-    /// through five minutes without an engine or Redis.
+    /// through five minutes without an engine, Redis, or the shard that has a large value.
     ///
     /// # Errors
     /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is
-    /// then not kept; E598 for a handle of another graph; E650 if another job has the name by now.
+    /// then not kept; E410 if the shard that may have its value was away for all that time; E598 for a
+    /// handle of another graph; E650 if another job has the name by now.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
         self.value_of(self.task_of(handle)?).await
     }
@@ -82,6 +90,7 @@ impl Client {
         self.value_of(&job.clone().into(), view.task, Instant::now()).await
     }
 
+    /// `seen`: when the job was there, as far as is known.
     pub(super) async fn value_of<T: DeserializeOwned>(
         &self,
         job: &JobRef,
@@ -90,14 +99,21 @@ impl Client {
     ) -> Result<T, TaskError> {
         let bytes = match self.value_when_done(job, task, seen).await? {
             Value::Inline(bytes) => bytes,
-            Value::Blob(blob) => {
-                self.with_values(move |store, cancel_token| store.get(&blob, cancel_token)).await??
-            }
+            Value::Blob(blob) => self.large_value(blob).await?,
         };
         decode(&bytes).map_err(|cause| match bytes.is_empty() {
             true => TaskError::NotKept { job: job.id.clone(), task },
             false => TaskError::Decode { job: job.id.clone(), task, wanted: type_name::<T>(), cause },
         })
+    }
+
+    /// A value that lies on the shards.
+    async fn large_value(&self, blob: BlobValue) -> Result<Bytes, TaskError> {
+        while_shards_are_away(self.to_wait().engine, || {
+            let blob = blob.clone();
+            async { Ok(self.with_values(move |store, cancel_token| store.get(&blob, cancel_token)).await??) }
+        })
+        .await
     }
 
     /// What these tasks gave, as far as it is kept; several are asked for side by side.
@@ -127,7 +143,7 @@ impl Client {
         }
     }
 
-    /// `seen`: when the job was there, as far as is known.
+    /// What a task has given, once it is done.
     async fn value_when_done(
         &self,
         job: &JobRef,
@@ -172,5 +188,51 @@ impl Client {
             async move { c.value(within(CALL_TIMEOUT), job, task).await }
         })
         .await
+    }
+}
+
+/// Fetches again while shards, or the engine that names them, are away, for so long.
+async fn while_shards_are_away<T, F>(limit: Duration, fetch: impl Fn() -> F) -> Result<T, TaskError>
+where
+    F: Future<Output = Result<T, TaskError>>,
+{
+    let mut absence = ShardAbsence::of_at_most(limit);
+    loop {
+        match fetch().await {
+            Err(error) if error.may_pass() && absence.is_short(0, std::time::Instant::now()) => {
+                sleep(SHARD_PAUSE).await;
+            }
+            fetched => return fetched,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use syncline_ps::PsError;
+    use syncline_rpc::{EngineFault, ShardFault};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_on_a_shard_that_is_away_is_waited_for_and_one_that_is_lost_is_not_table() {
+        let away =
+            || PsError::Unreachable { address: "a:1".into(), after_ms: 10_000, cause: "refused".into() };
+        let unnamed = || ClientError::from(EngineFault::MissingShards { present: 0, expected: 1 });
+        let lost = || PsError::from(ShardFault::MissingBlob { digest: "d".into() });
+        let fetch = async |limit_s, answers: Vec<TaskError>| {
+            let answers = RefCell::new(answers.into_iter());
+            let next = || {
+                let answer = answers.borrow_mut().next();
+                async { answer.map_or(Ok(7), Err) }
+            };
+            let fetched = while_shards_are_away(Duration::from_secs(limit_s), next).await;
+            fetched.map_err(|error| error.code().to_string())
+        };
+        assert_eq!(fetch(300, vec![away().into(), unnamed().into(), away().into()]).await, Ok(7));
+        assert_eq!(fetch(300, vec![lost().into()]).await, Err("E404".to_owned()));
+        assert_eq!(fetch(0, vec![away().into()]).await, Err("E410".to_owned()));
     }
 }
