@@ -10,6 +10,7 @@ use std::{
 
 use syncline_rpc::status::JobPhase;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::JobId,
     tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},
 };
@@ -268,7 +269,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_that_is_lost_keeps_no_other_back() {
+async fn a_value_that_is_lost_is_told_of_its_task_and_keeps_no_other_back() {
     let rig = Rig::start().await;
     let mut graph = TaskGraph::new("one-is-lost");
     let large = graph.call(FILL, (7, 4 * MAX_INLINE_BYTES as u64));
@@ -287,18 +288,15 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
     blobs().iter().for_each(|path| std::fs::remove_file(path).unwrap());
 
     let mut completed = job.as_completed(&[large, small]).unwrap();
-    assert_eq!(completed.next().await.unwrap_err().code(), "E404");
+    let lost = completed.next().await.unwrap().unwrap();
+    let error = lost.value.unwrap_err();
+    assert_eq!((lost.index, error.code()), (0, FaultCode::new("E669")), "{error}");
+    assert!(error.to_string().contains("task 0 of job one-is-lost is lost: [E404]"), "{error}");
     MAY_END.store(true, Ordering::Relaxed);
-    // It may be tried again before the other one has ended.
-    let second = loop {
-        match completed.next().await {
-            Ok(second) => break second.unwrap(),
-            Err(again) => assert_eq!(again.code(), "E404"),
-        }
-    };
+    let second = completed.next().await.unwrap().unwrap();
     assert_eq!((second.index, second.value.unwrap()), (1, vec![1; 3]));
-    let again = completed.next().await.unwrap_err();
-    assert!(again.code() == "E404" && completed.remaining() == 1, "{again}");
+    assert!(completed.next().await.unwrap().is_none());
+    assert_eq!(job.get(&large).await.unwrap_err().code(), "E669");
     rig.stop().await;
 }
 

@@ -39,6 +39,11 @@ pub(crate) fn move_large_constants(
     Ok(())
 }
 
+/// Whether all shards were asked for a value and none has it whole.
+pub(crate) fn is_lost(error: &PsError) -> bool {
+    matches!(error, PsError::Damaged { .. } | PsError::Refused { fault: ShardFault::MissingBlob { .. } })
+}
+
 /// How long a call waits for shards that cannot do it for now, or that the engine has not named yet.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
 /// From one try to the next, which is twice as long each time: where a disk is full each may send much.

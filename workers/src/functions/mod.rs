@@ -57,7 +57,7 @@ pub(crate) use graph_parts::GraphParts;
 pub use handle::{GraphNumber, OutcomeHandle, TaskHandle};
 #[cfg(feature = "worker")]
 pub(crate) use large_value::Salt;
-pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};
+pub(crate) use large_value::{ShardValues, ValueStore, is_lost, move_large_constants};
 #[cfg(feature = "worker")]
 pub use next::{InNext, InResult, IntoNext, Next, Plain, with_causes};
 pub use onnx_model::{OnnxModel, RUN_MODEL};

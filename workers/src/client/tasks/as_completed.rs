@@ -1,15 +1,20 @@
 //! What tasks give, in the order in which they end.
 
-use std::{collections::VecDeque, marker::PhantomData, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    marker::PhantomData,
+    time::Duration,
+};
 
 use serde::de::DeserializeOwned;
+use syncline_ps::client::MISSING_PATIENCE;
 use syncline_rpc::within;
 use syncline_scheduler::{ids::JobRef, tasks::TaskIndex};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{GraphRun, TaskError, value::pause};
 use crate::{
-    client::{Client, ClientError, calls::CALL_TIMEOUT},
+    client::{Client, ClientError, calls::CALL_TIMEOUT, shard_absence::SHARD_PAUSE},
     functions::TaskHandle,
 };
 
@@ -27,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub struct Completed<T> {
     /// Which of the handles that were given, from 0.
     pub index: usize,
-    /// What it gives, or why it gives nothing: E341, E342 or E343.
+    /// What it gives, or why it gives nothing: E341, E342, E343, or E669 if its value is lost.
     pub value: Result<T, TaskError>,
 }
 
@@ -39,6 +44,8 @@ pub struct AsCompleted<T> {
     ended: VecDeque<(usize, TaskIndex)>,
     /// Those that have ended and whose values could not be had: the others come before they are tried again.
     failed: VecDeque<(usize, TaskIndex)>,
+    /// Since when no shard has had a value: one that has just taken over may not know yet where it is.
+    missing: HashMap<TaskIndex, Instant>,
     /// When the last one ended, or the first look.
     since: Option<Instant>,
     gives: PhantomData<fn() -> T>,
@@ -61,6 +68,7 @@ impl GraphRun {
             open: self.tasks_of(handles)?.into_iter().enumerate().collect(),
             ended: VecDeque::new(),
             failed: VecDeque::new(),
+            missing: HashMap::new(),
             since: None,
             gives: PhantomData,
         })
@@ -92,13 +100,35 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     /// # Errors
     /// E131 if there is no such job, E650 if another has its name by now, E138 if it has fewer tasks; E300 if
     /// no engine is reached, E136 if none leads; of the shards, what keeps them from giving a large
-    /// value. That a task failed is no error here: it is in [`value`](Completed::value).
+    /// value for now. That a task failed, or that its value is lost, is no error here: it is in
+    /// [`value`](Completed::value).
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
+        while let Some((index, task)) = self.next_ended().await? {
+            match self.run.value_of(task, Duration::ZERO).await {
+                Err(TaskError::Lost { .. }) if self.may_be_found(task) => {
+                    self.failed.extend(self.ended.pop_front());
+                    if self.ended.is_empty() && self.open.is_empty() {
+                        sleep(SHARD_PAUSE).await;
+                    }
+                }
+                Err(error) if !tells_of_the_task(&error) => {
+                    self.failed.extend(self.ended.pop_front());
+                    return Err(error);
+                }
+                value => {
+                    self.ended.pop_front();
+                    self.since = Some(Instant::now());
+                    return Ok(Some(Completed { index, value }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a task has ended that was not given yet; `None` once each was.
+    async fn next_ended(&mut self) -> Result<Option<(usize, TaskIndex)>, TaskError> {
         while self.ended.is_empty() {
             if self.open.is_empty() {
-                if self.failed.is_empty() {
-                    return Ok(None);
-                }
                 self.ended.append(&mut self.failed);
                 break;
             }
@@ -118,17 +148,13 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 self.ended.append(&mut self.failed);
             }
         }
-        let (index, task) = self.ended[0];
-        let value = match self.run.value_of(task).await {
-            Err(error) if !tells_of_the_task(&error) => {
-                self.failed.extend(self.ended.pop_front());
-                return Err(error);
-            }
-            value => value,
-        };
-        self.ended.pop_front();
-        self.since = Some(Instant::now());
-        Ok(Some(Completed { index, value }))
+        Ok(self.ended.front().copied())
+    }
+
+    /// Whether a value that no shard has now may be there in a moment. Others come before it is asked for
+    /// again.
+    fn may_be_found(&mut self, task: TaskIndex) -> bool {
+        self.missing.entry(task).or_insert_with(Instant::now).elapsed() < MISSING_PATIENCE
     }
 
     /// Asks about the open tasks, some at a time, until some of these have ended; the next look begins behind
@@ -153,5 +179,6 @@ impl<T: DeserializeOwned> AsCompleted<T> {
 
 /// Whether the error is how the task ended, which stays so.
 fn tells_of_the_task(error: &TaskError) -> bool {
-    matches!(error, TaskError::NoValue { .. } | TaskError::NotKept { .. } | TaskError::Decode { .. })
+    use TaskError::{Decode, Lost, NoValue, NotKept};
+    matches!(error, NoValue { .. } | NotKept { .. } | Decode { .. } | Lost { .. })
 }

@@ -48,6 +48,16 @@ pub enum TaskError {
         /// Index of the task in the job, from 0.
         task: TaskIndex,
     },
+    /// No shard has its value any more.
+    #[error("[E669] the value of task {task} of job {job} is lost: {cause}")]
+    Lost {
+        /// Job of the task.
+        job: JobId,
+        /// Index of the task in the job, from 0.
+        task: TaskIndex,
+        /// What the shards say.
+        cause: PsError,
+    },
     /// Its bytes are those of another type.
     #[error("[E343] the value of task {task} of job {job} is no {wanted}: {cause}")]
     Decode {
@@ -94,6 +104,7 @@ impl TaskError {
             Self::Decode { .. } => "E343",
             Self::Unknown { .. } => "E344",
             Self::OtherGraph { .. } => "E598",
+            Self::Lost { .. } => "E669",
         })
     }
 
@@ -127,6 +138,10 @@ impl TaskError {
             }
             Self::OtherGraph { .. } => {
                 "use the handles that this graph gave while it was built; a program that has built it anew submits it once more, which gives the job that is there"
+                    .to_owned()
+            }
+            Self::Lost { .. } => {
+                "`replace_tasks` of the same graph runs it anew; `--replicas 2` keeps values where a machine is lost"
                     .to_owned()
             }
             Self::Unknown { job, .. } => format!("`syncline tasks {job}` lists them"),

@@ -96,9 +96,14 @@ impl GraphRun {
         Ok(self.client.cancel_task_of(&self.job, self.task_of(handle)?, how).await?)
     }
 
-    /// What a task of the job gives.
-    pub(super) async fn value_of<T: DeserializeOwned>(&self, task: TaskIndex) -> Result<T, TaskError> {
-        let mut given = self.client.value_of(&self.job, task, self.seen).await;
+    /// What a task of the job gives. `missing_patience`: how long a large value that no shard has is asked for
+    /// again.
+    pub(super) async fn value_of<T: DeserializeOwned>(
+        &self,
+        task: TaskIndex,
+        missing_patience: Duration,
+    ) -> Result<T, TaskError> {
+        let mut given = self.client.value_of(&self.job, task, self.seen, missing_patience).await;
         if let Err(TaskError::NoValue { reason, .. }) = &mut given {
             self.tell_of_an_earlier_submission(reason).await;
         }

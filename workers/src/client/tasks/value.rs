@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::{any::type_name, panic::resume_unwind, time::Duration};
 
 use serde::de::DeserializeOwned;
+use syncline_ps::client::MISSING_PATIENCE;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::{JobId, JobRef},
@@ -22,7 +23,7 @@ use crate::{
         calls::CALL_TIMEOUT,
         shard_absence::{SHARD_PAUSE, ShardAbsence},
     },
-    functions::{TaskHandle, ValueStore, decode},
+    functions::{TaskHandle, ValueStore, decode, is_lost},
 };
 
 /// Between two looks, unless the job ends: a tenth of the time waited so far, so that a short wait ends soon
@@ -43,10 +44,10 @@ impl GraphRun {
     ///
     /// # Errors
     /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is
-    /// then not kept; E410 if the shard that may have its value was away for all that time; E598 for a
-    /// handle of another graph; E650 if another job has the name by now.
+    /// then not kept; E669 if its value is large and lost, E410 if a shard that may have it was away for
+    /// all that time; E598 for a handle of another graph; E650 if another job has the name by now.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
-        self.value_of(self.task_of(handle)?).await
+        self.value_of(self.task_of(handle)?, MISSING_PATIENCE).await
     }
 
     /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched
@@ -66,7 +67,7 @@ impl GraphRun {
                 && let Some((place, task)) = waiting.next()
             {
                 let run = self.clone();
-                fetching.spawn(async move { (place, run.value_of(task).await) });
+                fetching.spawn(async move { (place, run.value_of(task, MISSING_PATIENCE).await) });
             }
             let Some(fetched) = fetching.join_next().await else { break };
             // A panic of ours is one here, too.
@@ -87,19 +88,33 @@ impl Client {
     /// that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let view = self.task_named(job, &name.parse()?).await?;
-        self.value_of(&job.clone().into(), view.task, Instant::now()).await
+        self.value_of(&job.clone().into(), view.task, Instant::now(), MISSING_PATIENCE).await
     }
 
-    /// `seen`: when the job was there, as far as is known.
+    /// `seen`: when the job was there, as far as is known. `missing_patience`: how long a large value that no
+    /// shard has is asked for again, as one of them may have taken over a moment ago.
     pub(super) async fn value_of<T: DeserializeOwned>(
         &self,
         job: &JobRef,
         task: TaskIndex,
         seen: Instant,
+        missing_patience: Duration,
     ) -> Result<T, TaskError> {
-        let bytes = match self.value_when_done(job, task, seen).await? {
-            Value::Inline(bytes) => bytes,
-            Value::Blob(blob) => self.large_value(blob).await?,
+        let mut missing_since = None;
+        let bytes = loop {
+            let blob = match self.value_when_done(job, task, seen).await? {
+                Value::Inline(bytes) => break bytes,
+                Value::Blob(blob) => blob,
+            };
+            match self.large_value(blob).await {
+                Err(TaskError::Shard(cause)) if is_lost(&cause) => {
+                    if missing_since.get_or_insert_with(Instant::now).elapsed() >= missing_patience {
+                        return Err(TaskError::Lost { job: job.id.clone(), task, cause });
+                    }
+                    sleep(SHARD_PAUSE).await;
+                }
+                fetched => break fetched?,
+            }
         };
         decode(&bytes).map_err(|cause| match bytes.is_empty() {
             true => TaskError::NotKept { job: job.id.clone(), task },

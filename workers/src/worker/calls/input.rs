@@ -1,10 +1,8 @@
 //! The input of a call: its arguments as they travel, one behind the other.
 
-use syncline_ps::PsError;
-use syncline_rpc::ShardFault;
 use syncline_scheduler::tasks::{MAX_LOST_VALUES, OneArg, OrderArg, Value};
 
-use crate::functions::{CallFault, StopFlag, ValueStore};
+use crate::functions::{CallFault, StopFlag, ValueStore, is_lost};
 
 /// The input for these arguments. Borrowed where there is one, which came with the order; put together in
 /// `scratch` otherwise. Fetches what is too large to travel: it may block, until it is asked to stop. What is
@@ -70,11 +68,6 @@ fn append(
     lost.map_or(Ok(()), |error| Err(CallFault::ArgumentsLost { digests, error }))
 }
 
-/// Whether all shards were asked for a value and none has it whole.
-fn is_lost(error: &PsError) -> bool {
-    matches!(error, PsError::Damaged { .. } | PsError::Refused { fault: ShardFault::MissingBlob { .. } })
-}
-
 /// The length of a list, as postcard writes it: seven bits in a byte, the lowest first.
 fn append_length(mut length: usize, to: &mut Vec<u8>) {
     while length >= 0x80 {
@@ -87,6 +80,7 @@ fn append_length(mut length: usize, to: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use syncline_ps::{PsError, client::CancelToken};
+    use syncline_rpc::ShardFault;
     use syncline_scheduler::tasks::{BlobValue, Bytes, TaskFailure, TaskIndex};
 
     use super::*;
