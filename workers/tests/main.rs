@@ -13,6 +13,7 @@ mod eval_form;
 mod job_file_document;
 mod opsets;
 mod producers;
+mod replacing;
 mod selection_models;
 mod submission;
 mod tied_weights;

@@ -110,6 +110,6 @@ pub use state_dirs::ShardDirs;
 pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;
-pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
+pub use tasks::{GraphCheck, InvalidGraph, MAX_TASKS, TaskJob, Trained};
 pub use worker_info::WorkerInfo;
 pub use worker_protocol::{Assignment, Blame, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work};

@@ -24,11 +24,12 @@ pub(crate) trait ValueStore: Send + Sync {
     fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError>;
 }
 
-/// Stores the large constants among the arguments of new tasks with `put`.
-pub(crate) fn move_large_constants(
+/// Stores the large constants among the arguments of new tasks with `put`. After an error those before it are
+/// blobs already.
+pub(crate) fn move_large_constants<E>(
     tasks: &mut [NewTask],
-    put: impl Fn(Salt, &[u8]) -> Result<BlobValue, PsError>,
-) -> Result<(), PsError> {
+    put: impl Fn(Salt, &[u8]) -> Result<BlobValue, E>,
+) -> Result<(), E> {
     for arg in tasks.iter_mut().flat_map(|task| &mut task.args) {
         if let Arg::Value(value) = arg
             && value.len() > MAX_INLINE_BYTES

@@ -311,7 +311,12 @@ impl TaskJob {
     }
 
     /// Adds a part of the graph; `false` if it is there already.
-    fn extend(&mut self, first: TaskIndex, tasks: &[NewTask], now_us: u64) -> Result<bool, InvalidGraph> {
+    pub(super) fn extend(
+        &mut self,
+        first: TaskIndex,
+        tasks: &[NewTask],
+        now_us: u64,
+    ) -> Result<bool, InvalidGraph> {
         self.await_parts_from(now_us);
         if self.has_part(first, tasks.len()) {
             return Ok(false);

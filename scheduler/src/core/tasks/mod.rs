@@ -13,6 +13,7 @@ mod canceling;
 mod canceling_task;
 mod catching;
 mod changes;
+mod checking;
 mod commit;
 mod differences;
 mod ending;
@@ -40,6 +41,7 @@ mod views;
 mod why_not_given;
 mod worker_load;
 
+pub use checking::GraphCheck;
 pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;
 pub use job::TaskJob;

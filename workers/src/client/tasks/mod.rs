@@ -5,6 +5,7 @@ mod constants;
 mod error;
 mod graph_run;
 mod parts;
+mod replacing;
 mod submit;
 mod value;
 mod view;

@@ -1,5 +1,7 @@
 //! A graph of calls becomes a job.
 
+use std::borrow::Cow;
+
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -31,6 +33,17 @@ fn has_lost_parts(error: &TaskError) -> bool {
     }
 }
 
+/// What a submission is to the job that has its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Submission {
+    /// The same, if it has the same graph.
+    Same,
+    /// Another one, in its place if it is over.
+    Replacing,
+    /// Another one beside it: nobody submits it again under the same id.
+    New,
+}
+
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job
     /// has begun.
@@ -44,18 +57,32 @@ impl Client {
     /// # Errors
     /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that
     /// makes no sense, E130 if the id is that of another job: nothing is stored of a graph that is
-    /// refused. E410 if a shard is away; E300 if no engine is reached, E136 if none leads.
+    /// refused. E410 if a shard is away; E300 if no engine is reached, E136 if none leads: parts of a large
+    /// graph that were sent until then are kept for a day, and the same graph submitted again goes on behind
+    /// them.
     pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
-        self.send_graph(graph, graph.id().parse()?, false).await
+        self.send_graph(graph, graph.id().parse()?, Submission::Same).await
     }
 
     /// Submits a graph as [`submit_tasks`](Self::submit_tasks); a job of the same id that is over makes room,
-    /// with all that it gave, also one of the same graph.
+    /// with all that it gave, also one of the same graph. It stays where the graph is refused. A large graph
+    /// of which parts were sent already, when an engine or a shard went away, has taken its place by then,
+    /// and goes on where it is submitted again.
     ///
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
     pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
-        self.send_graph(graph, graph.id().parse()?, true).await
+        let id: JobId = graph.id().parse()?;
+        let is_whole = parts(graph.tasks()?.1, 0).len() <= 1;
+        // Where there is nothing to replace, nothing has to be known before: what was sent is not sent again.
+        if !is_whole && !self.is_replaceable(&id).await? {
+            match self.send_graph(graph, id.clone(), Submission::Same).await {
+                // That one may be over by now.
+                Err(TaskError::Engine(ClientError::Refused(EngineFault::DuplicateJob { .. }))) => {}
+                sent => return sent,
+            }
+        }
+        self.send_graph(graph, id, Submission::Replacing).await
     }
 
     /// Submits a graph as [`submit_tasks`](Self::submit_tasks), as a new job in any case: under its own id,
@@ -67,7 +94,7 @@ impl Client {
     pub async fn submit_new_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         let wanted: JobId = graph.id().parse()?;
         loop {
-            match self.send_graph(graph, self.free_id(&wanted).await?, false).await {
+            match self.send_graph(graph, self.free_id(&wanted).await?, Submission::New).await {
                 // Somebody else was faster.
                 Err(TaskError::Engine(ClientError::Refused(EngineFault::DuplicateJob { .. }))) => {}
                 Ok(run) if !run.is_new() => {}
@@ -76,12 +103,25 @@ impl Client {
         }
     }
 
-    async fn send_graph(&self, graph: &TaskGraph, id: JobId, replace: bool) -> Result<GraphRun, TaskError> {
+    async fn send_graph(
+        &self,
+        graph: &TaskGraph,
+        id: JobId,
+        submission: Submission,
+    ) -> Result<GraphRun, TaskError> {
         let (classes, tasks) = graph.tasks()?;
+        let (classes, digest) = (classes.to_vec(), graph.digest());
         let parts = parts(tasks, 0);
-        let mut first = part(tasks, parts.first().cloned().unwrap_or_default());
+        let replace = submission == Submission::Replacing;
+        let mut tasks = Cow::Borrowed(tasks);
+        if replace && parts.len() > 1 {
+            let (id, classes, none) = (id.clone(), classes.clone(), Vec::new());
+            let spec = GraphSpec { id, digest, classes, tasks: none, complete: false };
+            tasks = Cow::Owned(self.ready_to_replace(spec, tasks.into_owned()).await?);
+        }
+        let mut first = part(&tasks, parts.first().cloned().unwrap_or_default());
         // Of a job that is there nothing large is sent before the engine says that it is another one. One
-        // that is replaced goes when the engine is told, and not before everything has been uploaded.
+        // that is replaced goes when the engine is told, and everything was uploaded before.
         let large = first.iter().position(has_large_constants).filter(|_| !replace);
         let asks_first = large.is_some() && self.is_known(&id).await?;
         if asks_first {
@@ -89,7 +129,6 @@ impl Client {
         }
         let first = self.with_blobs(first).await?;
         let complete = parts.len() <= 1 && !asks_first;
-        let (classes, digest) = (classes.to_vec(), graph.digest());
         let spec = GraphSpec { id: id.clone(), digest, classes, tasks: first, complete };
         // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the
         // same graph when it is submitted once more.
@@ -97,7 +136,7 @@ impl Client {
         let mut there = self.send_first(spec.clone(), nonce, replace).await?;
         let mut times_left = SENDS_AFTER_A_LOSS;
         while !there.is_closed {
-            match self.send_rest(&id, there, tasks).await {
+            match self.send_rest(&id, there, &tasks).await {
                 Ok(()) => break,
                 // Redis has gone back by a moment, and the engine that knew better is gone as well.
                 Err(error) if times_left > 0 && has_lost_parts(&error) => {
@@ -106,8 +145,9 @@ impl Client {
                 }
                 Err(error) => {
                     // Whoever has begun a job clears it away; another client may still be sending it
-                    // otherwise.
-                    if there.nonce == nonce {
+                    // otherwise. After what may pass the same graph goes on there when it comes again.
+                    let comes_again = error.may_pass() && submission != Submission::New;
+                    if there.nonce == nonce && !comes_again {
                         self.abandon(&id, nonce).await;
                     }
                     return Err(error);
