@@ -52,7 +52,7 @@ async fn values_of_many_tasks_come_in_one_answer_as_far_as_it_holds_them() {
         Ok([Some(b"c"), None, Some(b"a"), Some(b"c")].map(|v| v.map(|v: &[u8; 1]| inline(v))).into())
     );
     assert_eq!(values(&[]).await, Ok(vec![]));
-    assert_eq!(values(&[0, 1_100]).await.unwrap_err().code(), FaultCode::new("E138"));
+    assert_eq!(values(&[0, 1_100]).await.unwrap_err().code().to_string(), "E138");
     let all: Vec<u32> = (0..1_100).collect();
     assert_eq!(values(&all).await.map(|given| given.len()), Ok(1_000), "so many at a time");
     let ended: Vec<(u32, &[u8])> = (3..203).map(|task| (task, large.as_slice())).collect();

@@ -9,10 +9,16 @@ use std::{
 use serde::de::DeserializeOwned;
 use syncline_ps::client::MISSING_PATIENCE;
 use syncline_rpc::within;
-use syncline_scheduler::{ids::JobRef, tasks::TaskIndex};
+use syncline_scheduler::{
+    ids::JobRef,
+    tasks::{Bytes, TaskIndex, Value},
+};
 use tokio::time::{Instant, sleep};
 
-use super::{GraphRun, TaskError, value::pause};
+use super::{
+    GraphRun, TaskError,
+    value::{self, decoded, pause},
+};
 use crate::{
     client::{Client, ClientError, calls::CALL_TIMEOUT, shard_absence::SHARD_PAUSE},
     functions::TaskHandle,
@@ -44,6 +50,10 @@ pub struct AsCompleted<T> {
     ended: VecDeque<(usize, TaskIndex)>,
     /// Those that have ended and whose values could not be had: the others come before they are tried again.
     failed: VecDeque<(usize, TaskIndex)>,
+    /// About so many of the first that have ended it was asked whether their values are small.
+    asked_for: usize,
+    /// The small values of those.
+    small: HashMap<TaskIndex, Bytes>,
     /// Since when no shard has had a value: one that has just taken over may not know yet where it is.
     missing: HashMap<TaskIndex, Instant>,
     /// When the last one ended, or the first look.
@@ -68,6 +78,8 @@ impl GraphRun {
             open: self.tasks_of(handles)?.into_iter().enumerate().collect(),
             ended: VecDeque::new(),
             failed: VecDeque::new(),
+            asked_for: 0,
+            small: HashMap::new(),
             missing: HashMap::new(),
             since: None,
             gives: PhantomData,
@@ -104,25 +116,53 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     /// [`value`](Completed::value).
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
         while let Some((index, task)) = self.next_ended().await? {
-            match self.run.value_of(task, Duration::ZERO).await {
+            self.ask_for_small().await;
+            let value = match self.small.remove(&task) {
+                Some(bytes) => decoded(&self.run.job, task, &bytes),
+                None => self.run.value_of(task, Duration::ZERO).await,
+            };
+            match value {
                 Err(TaskError::Lost { .. }) if self.may_be_found(task) => {
-                    self.failed.extend(self.ended.pop_front());
+                    let first = self.pop_ended();
+                    self.failed.extend(first);
                     if self.ended.is_empty() && self.open.is_empty() {
                         sleep(SHARD_PAUSE).await;
                     }
                 }
                 Err(error) if !tells_of_the_task(&error) => {
-                    self.failed.extend(self.ended.pop_front());
+                    let first = self.pop_ended();
+                    self.failed.extend(first);
                     return Err(error);
                 }
                 value => {
-                    self.ended.pop_front();
+                    self.pop_ended();
                     self.since = Some(Instant::now());
                     return Ok(Some(Completed { index, value }));
                 }
             }
         }
         Ok(None)
+    }
+
+    fn pop_ended(&mut self) -> Option<(usize, TaskIndex)> {
+        self.asked_for = self.asked_for.saturating_sub(1);
+        self.ended.pop_front()
+    }
+
+    /// Has the small values of many that have ended come in one answer.
+    async fn ask_for_small(&mut self) {
+        if self.asked_for > 0 || self.ended.len() < 2 {
+            return;
+        }
+        let asked: Vec<TaskIndex> = self.ended.iter().take(value::MAX_ASKED).map(|(_, task)| *task).collect();
+        // Who asks for one of them bears what passes, and says what does not.
+        let Ok(values) = self.run.client.values_now(&self.run.job, &asked).await else { return };
+        self.asked_for = values.len();
+        for (task, value) in asked.into_iter().zip(values) {
+            if let Some(Value::Inline(bytes)) = value {
+                self.small.insert(task, bytes);
+            }
+        }
     }
 
     /// Waits until a task has ended that was not given yet; `None` once each was.

@@ -3,6 +3,7 @@
 mod as_completed;
 mod constants;
 mod error;
+mod get_all;
 mod graph_run;
 mod parts;
 mod replacing;

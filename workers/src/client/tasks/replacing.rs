@@ -41,7 +41,10 @@ impl Client {
             (tasks, checked)
         })
         .await;
-        checked.map_err(|invalid| ClientError::from(EngineFault::InvalidJob(invalid.to_string())))?;
+        checked.map_err(|invalid| {
+            let (code, reason) = (invalid.code(), invalid.to_string());
+            ClientError::from(EngineFault::InvalidJob { code, reason })
+        })?;
         self.with_blobs(tasks).await
     }
 }

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "worker")]
 use std::collections::HashMap;
-use std::{any::type_name, panic::resume_unwind, time::Duration};
+use std::{any::type_name, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_ps::client::MISSING_PATIENCE;
@@ -11,10 +11,7 @@ use syncline_scheduler::{
     ids::{JobId, JobRef},
     tasks::{BlobValue, Bytes, TaskIndex, TaskState, Value},
 };
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use super::{GraphRun, TaskError};
 use crate::{
@@ -30,8 +27,8 @@ use crate::{
 /// and a long one costs little.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// Values that are waited for at a time: each is asked for on its own.
-const MAX_AT_ONCE: usize = 32;
+/// Tasks whose values one call asks for.
+pub(super) const MAX_ASKED: usize = 1_000;
 
 /// How long to wait for the next look.
 pub(super) fn pause(waited: Duration) -> Duration {
@@ -48,33 +45,6 @@ impl GraphRun {
     /// all that time; E598 for a handle of another graph; E650 if another job has the name by now.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
         self.value_of(self.task_of(handle)?, MISSING_PATIENCE).await
-    }
-
-    /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched
-    /// side by side: the first that is found to give nothing ends it.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get), of one of the tasks.
-    pub async fn get_all<T: DeserializeOwned + Send + 'static>(
-        &self,
-        handles: &[TaskHandle<T>],
-    ) -> Result<Vec<T>, TaskError> {
-        let mut values: Vec<Option<T>> = handles.iter().map(|_| None).collect();
-        let mut waiting = self.tasks_of(handles)?.into_iter().enumerate();
-        let mut fetching = JoinSet::new();
-        loop {
-            while fetching.len() < MAX_AT_ONCE
-                && let Some((place, task)) = waiting.next()
-            {
-                let run = self.clone();
-                fetching.spawn(async move { (place, run.value_of(task, MISSING_PATIENCE).await) });
-            }
-            let Some(fetched) = fetching.join_next().await else { break };
-            // A panic of ours is one here, too.
-            let (place, value) = fetched.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
-            values[place] = Some(value?);
-        }
-        Ok(values.into_iter().flatten().collect())
     }
 }
 
@@ -116,10 +86,7 @@ impl Client {
                 fetched => break fetched?,
             }
         };
-        decode(&bytes).map_err(|cause| match bytes.is_empty() {
-            true => TaskError::NotKept { job: job.id.clone(), task },
-            false => TaskError::Decode { job: job.id.clone(), task, wanted: type_name::<T>(), cause },
-        })
+        decoded(job, task, &bytes)
     }
 
     /// A value that lies on the shards.
@@ -131,31 +98,22 @@ impl Client {
         .await
     }
 
-    /// What these tasks gave, as far as it is kept; several are asked for side by side.
+    /// What these tasks gave, as far as it is kept.
     #[cfg(feature = "worker")]
     pub(crate) async fn kept_values(
         &self,
         job: &JobRef,
         tasks: impl IntoIterator<Item = TaskIndex>,
     ) -> Result<HashMap<TaskIndex, Value>, ClientError> {
-        let (mut kept, mut tasks, mut asked) = (HashMap::new(), tasks.into_iter(), JoinSet::new());
-        loop {
-            while asked.len() < MAX_AT_ONCE
-                && let Some(task) = tasks.next()
-            {
-                let (client, job) = (self.clone(), job.clone());
-                asked.spawn(async move { (task, client.value_now(&job, task).await) });
-            }
-            let Some(answer) = asked.join_next().await else { return Ok(kept) };
-            let (task, value) = match answer.map_err(|ended| ended.try_into_panic()) {
-                Ok(answered) => answered,
-                // A panic of ours is one here, too.
-                Err(Ok(panic)) => resume_unwind(panic),
-                // The worker ends.
-                Err(Err(_)) => return Ok(kept),
-            };
-            kept.extend(value?.map(|value| (task, value)));
+        let (mut kept, tasks) = (HashMap::new(), tasks.into_iter().collect::<Vec<_>>());
+        let mut left = tasks.as_slice();
+        while !left.is_empty() {
+            let values = self.values_now(job, left).await?;
+            let (answered, later) = left.split_at(values.len().clamp(1, left.len()));
+            kept.extend(answered.iter().zip(values).filter_map(|(task, value)| Some((*task, value?))));
+            left = later;
         }
+        Ok(kept)
     }
 
     /// What a task has given, once it is done.
@@ -197,6 +155,20 @@ impl Client {
         Ok(None)
     }
 
+    /// What the first of these tasks have given, in their order: of as many as one answer holds.
+    pub(super) async fn values_now(
+        &self,
+        job: &JobRef,
+        tasks: &[TaskIndex],
+    ) -> Result<Vec<Option<Value>>, ClientError> {
+        let asked = &tasks[..tasks.len().min(MAX_ASKED)];
+        self.retry_for(self.to_wait(), |c| {
+            let (job, asked) = (job.clone(), asked.to_vec());
+            async move { c.values(within(CALL_TIMEOUT), job, asked).await }
+        })
+        .await
+    }
+
     async fn value_now(&self, job: &JobRef, task: TaskIndex) -> Result<Option<Value>, ClientError> {
         self.retry_for(self.to_wait(), |c| {
             let job = job.clone();
@@ -204,6 +176,18 @@ impl Client {
         })
         .await
     }
+}
+
+/// A value by its bytes. None are kept of one that only other tasks took.
+pub(super) fn decoded<T: DeserializeOwned>(
+    job: &JobRef,
+    task: TaskIndex,
+    bytes: &[u8],
+) -> Result<T, TaskError> {
+    decode(bytes).map_err(|cause| match bytes.is_empty() {
+        true => TaskError::NotKept { job: job.id.clone(), task },
+        false => TaskError::Decode { job: job.id.clone(), task, wanted: type_name::<T>(), cause },
+    })
 }
 
 /// Fetches again while shards, or the engine that names them, are away, for so long.

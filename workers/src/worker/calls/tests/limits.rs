@@ -50,7 +50,9 @@ fn the_time_in_which_arguments_are_fetched_counts_for_no_run_limit() {
     asked.recv().unwrap();
     rig.pool.expire(std::time::Instant::now() + Duration::from_secs(3_600), threads::start);
     let cause = "it is being started".to_owned();
-    answer.send(PsError::Unreachable { address: "a:1".into(), after_ms: 10_000, cause }).unwrap();
+    answer
+        .send(PsError::Unreachable { address: "a:1".into(), after_ms: 10_000, cause: cause.into() })
+        .unwrap();
     assert_eq!(rig.ends(1)[0].outcome, Outcome::NotBegun, "its function was never called");
 }
 
