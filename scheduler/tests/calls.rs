@@ -11,9 +11,9 @@ use syncline_scheduler::{
     ids::JobId,
     sim::{new_task, task_end},
     tasks::{
-        Arg, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId, LostValues,
-        NewTask, OnFailure, OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned,
-        TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value, Work,
+        Arg, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId, Gives,
+        LostValues, NewTask, OnFailure, OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules,
+        Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value, Work,
     },
 };
 
@@ -335,5 +335,5 @@ fn spawn(n: u8) -> Spawned {
     let mut tasks: Vec<NewTask> = (0..n).map(|_| task(vec![Arg::Value(child.bytes())])).collect();
     let all = (0..u32::from(n)).map(TaskRef::New).collect();
     tasks.push(task(vec![Arg::Value(Kind::Sum.bytes()), Arg::Outputs(all)]));
-    Spawned { classes: vec![class()], tasks, value: Err(u32::from(n)) }
+    Spawned { classes: vec![class()], tasks, gives: Gives::New(u32::from(n)) }
 }

@@ -7,9 +7,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, LostValues, NewTask, OnFailure, OneArg,
-        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskQuery,
-        TaskRef, TaskState, Value, Work,
+        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, Gives, LostValues, NewTask, OnFailure,
+        OneArg, Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder,
+        TaskQuery, TaskRef, TaskState, Value, Work,
     },
 };
 
@@ -271,7 +271,7 @@ fn what_was_removed_after_its_last_use_is_made_again_before() {
 fn a_value_that_an_added_task_gives_is_made_again_by_that_task() {
     use TaskState::{Continued, Leased, Waiting};
     let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)])]);
-    let added = Spawned { classes: vec![class("make", 1)], tasks: vec![make(vec![])], value: Err(0) };
+    let added = Spawned { classes: vec![class("make", 1)], tasks: vec![make(vec![])], gives: Gives::New(0) };
     rig.end(MAKER, 0, Outcome::Spawned(Box::new(added)));
     rig.end(MAKER, 2, large("a"));
     rig.end(TAKER, 1, lost(&["a"]));
@@ -287,8 +287,8 @@ fn what_a_task_has_added_is_not_added_again() {
     let mut rig = Rig::new(vec![make(vec![]), take(vec![output(0)])]);
     let spawned = |name: &str| {
         let named = NewTask { name: Some("child".parse().unwrap()), ..make(vec![]) };
-        let value = Ok(Value::Blob(blob(name)));
-        Outcome::Spawned(Box::new(Spawned { classes: vec![class("make", 1)], tasks: vec![named], value }))
+        let gives = Gives::Value(Value::Blob(blob(name)));
+        Outcome::Spawned(Box::new(Spawned { classes: vec![class("make", 1)], tasks: vec![named], gives }))
     };
     rig.end(MAKER, 0, spawned("a"));
     rig.end(TAKER, 1, lost(&["a"]));

@@ -10,9 +10,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, NewTask, OnFailure, OneArg, Order,
-        OrderArg, Outcome, Rules, Spawned, TaskClass, TaskFailure, TaskIndex, TaskOrder, TaskQuery, TaskRef,
-        TaskState, Value, Work,
+        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, Gives, NewTask, OnFailure, OneArg,
+        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskFailure, TaskIndex, TaskOrder, TaskQuery,
+        TaskRef, TaskState, Value, Work,
     },
 };
 
@@ -250,7 +250,7 @@ fn who_takes_a_failure_and_has_begun_may_fail_and_who_waits_too_long_has_not() {
 #[test]
 fn the_failure_of_a_task_that_gives_for_another_goes_to_who_takes_the_outcome_of_that() {
     let mut rig = Rig::new(vec![task(vec![]), task(vec![outcome(0)])]);
-    let spawned = Spawned { classes: vec![class()], tasks: vec![task(vec![])], value: Err(0) };
+    let spawned = Spawned { classes: vec![class()], tasks: vec![task(vec![])], gives: Gives::New(0) };
     rig.end(0, Outcome::Spawned(Box::new(spawned)));
     rig.fail(2);
     let why = "it gives what task 2 gives, which is failed: [E440] no disk";

@@ -7,7 +7,7 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules, Spawned,
+        Arg, Capacity, Failure, FailureCause, FunctionId, Gives, NewTask, OnFailure, Outcome, Rules, Spawned,
         TaskClass, TaskIndex, TaskQuery, TaskRef, TaskView, Work,
     },
 };
@@ -55,7 +55,7 @@ fn whoever_gives_what_another_gives_is_told_why_that_gave_nothing_also_when_the_
     let spawned = Spawned {
         classes: vec![TaskClass { work: Work::Call(function), rules }],
         tasks: vec![new_task(0), takes],
-        value: Err(1),
+        gives: Gives::New(1),
     };
     let continued = vec![task_end(0, 1, Outcome::Spawned(Box::new(spawned)))];
     core.handle(3, tasks_ended(WORKER, &id(), 1, continued)).unwrap();

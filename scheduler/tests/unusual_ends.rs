@@ -6,8 +6,8 @@ use syncline_scheduler::{
     sim::{graph_submission, new_task, task_end, tasks_ended, training, training_job},
     spec::{JobSpec, NodeKind},
     tasks::{
-        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules,
-        Spawned, TaskClass, TaskEnd, TaskQuery, TaskRef, TaskState, TaskView, Value,
+        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, Gives, NewTask, OnFailure, Outcome,
+        Rules, Spawned, TaskClass, TaskEnd, TaskQuery, TaskRef, TaskState, TaskView, Value,
     },
 };
 
@@ -140,7 +140,7 @@ fn a_blob_that_a_task_still_takes_stays_when_the_one_that_it_continued_is_not_wa
     let children = Spawned {
         classes: vec![class(OnFailure::SkipDependents)],
         tasks: vec![takes(&[]), takes(&[0])],
-        value: Err(0),
+        gives: Gives::New(0),
     };
     end(&mut core, 0, 1, Outcome::Spawned(Box::new(children)));
     let failure =

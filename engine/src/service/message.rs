@@ -57,7 +57,7 @@ fn places_of_end(end: &TaskEnd) -> usize {
     1 + match &end.outcome {
         Outcome::Value(value) => value.inline_bytes() / BYTES_PER_PLACE,
         Outcome::Spawned(spawned) => {
-            let bytes = spawned.value.as_ref().map_or(0, Value::inline_bytes);
+            let bytes = spawned.gives.value().map_or(0, Value::inline_bytes);
             places_of_tasks(&spawned.tasks) + bytes / BYTES_PER_PLACE
         }
         Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len() / BYTES_PER_PLACE,
@@ -77,7 +77,7 @@ mod tests {
         fault_code::FaultCode,
         ids::Incarnation,
         sim::{new_task, task_end, tasks_ended},
-        tasks::{Failure, FailureCause, Spawned},
+        tasks::{Failure, FailureCause, Gives, Spawned},
     };
 
     use super::*;
@@ -85,9 +85,9 @@ mod tests {
     #[test]
     fn what_a_task_adds_and_what_it_gives_takes_room_as_well() {
         let with_argument = NewTask { args: vec![Arg::Value(vec![0; 3 << 10].into())], ..new_task(0) };
-        let spawned = |value| {
+        let spawned = |gives| {
             let tasks = vec![new_task(0), with_argument.clone()];
-            Outcome::Spawned(Box::new(Spawned { classes: Vec::new(), tasks, value }))
+            Outcome::Spawned(Box::new(Spawned { classes: Vec::new(), tasks, gives }))
         };
         let failed = |bytes: usize| {
             let (code, reason) = (FaultCode::new("E440"), "a".repeat(bytes));
@@ -96,13 +96,13 @@ mod tests {
         let value = |bytes: usize| Value::Inline(vec![0; bytes].into());
         #[rustfmt::skip]
         let cases = [
-            (Outcome::Skipped,                  1),
-            (failed(1_023),                     1),
-            (failed(4 << 10),                   5),
-            (Outcome::Value(value(1_023)),      1),
-            (Outcome::Value(value(64 << 10)),  65),
-            (spawned(Err(0)),                   6),
-            (spawned(Ok(value(2 << 10))),       8),
+            (Outcome::Skipped,                       1),
+            (failed(1_023),                          1),
+            (failed(4 << 10),                        5),
+            (Outcome::Value(value(1_023)),           1),
+            (Outcome::Value(value(64 << 10)),       65),
+            (spawned(Gives::New(0)),                 6),
+            (spawned(Gives::Value(value(2 << 10))),  8),
         ];
         for (outcome, want) in cases {
             let ended = vec![task_end(0, 1, outcome)];

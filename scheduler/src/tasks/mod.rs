@@ -29,7 +29,7 @@ pub use new_task::{Arg, ClassIndex, GraphReceipt, GraphSpec, NewTask, TaskIndex,
 pub use order::{Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskOrder};
 pub use preview::Preview;
 pub use report::{
-    Failure, FailureCause, LostValues, MAX_LOST_VALUES, Outcome, ReportGroup, Spawned, TaskEnd,
+    Failure, FailureCause, Gives, LostValues, MAX_LOST_VALUES, Outcome, ReportGroup, Spawned, TaskEnd,
 };
 pub use resources::{InvalidMemorySize, MemorySize, Resources};
 pub use running::{Progress, RunningCall, wait_to_store};

@@ -61,7 +61,7 @@ impl Outcome {
     pub(crate) fn value(&self) -> Option<&Value> {
         match self {
             Self::Value(value) => Some(value),
-            Self::Spawned(spawned) => spawned.value.as_ref().ok(),
+            Self::Spawned(spawned) => spawned.gives.value(),
             Self::Skipped
             | Self::Stopped
             | Self::NotBegun
@@ -80,8 +80,27 @@ pub struct Spawned {
     pub classes: Vec<TaskClass>,
     /// They may refer to each other only, as [`TaskRef::New`](super::TaskRef::New).
     pub tasks: Vec<NewTask>,
-    /// The value of the task itself; without one it gives what the new task at this index gives.
-    pub value: Result<Value, u32>,
+    /// What the task itself gives.
+    pub gives: Gives,
+}
+
+/// What a task gives that adds tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gives {
+    /// This.
+    Value(Value),
+    /// What the new task at this index of [`Spawned::tasks`] gives.
+    New(u32),
+}
+
+impl Gives {
+    /// The value that the task gives itself, if it gives one.
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::New(_) => None,
+        }
+    }
 }
 
 /// Values that a task takes and that are lost.
@@ -115,4 +134,29 @@ pub enum FailureCause {
     Function,
     /// The worker could not fetch an argument, or could not store the value.
     Worker,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_task_gives_that_adds_tasks_travels_in_the_bytes_of_before() {
+        let value = Value::Inline(vec![7, 9].into());
+        let spawned = |gives| Spawned { classes: Vec::new(), tasks: Vec::new(), gives };
+        #[rustfmt::skip]
+        let cases = [
+            (Gives::Value(value.clone()), Ok(value), vec![0, 0, 0, 0, 2, 7, 9]),
+            (Gives::New(300),             Err(300),  vec![0, 0, 1, 0xac, 0x02]),
+        ];
+        for (gives, before, bytes) in cases {
+            let before: Result<Value, u32> = before;
+            let spawned = spawned(gives);
+            let written = postcard::to_allocvec(&spawned).unwrap();
+            assert_eq!(written, bytes, "{spawned:?}");
+            // Behind two empty lists.
+            assert_eq!(written[2..], postcard::to_allocvec(&before).unwrap(), "{spawned:?}");
+            assert_eq!(postcard::from_bytes::<Spawned>(&written).unwrap(), spawned);
+        }
+    }
 }

@@ -17,8 +17,8 @@ use crate::{
     fault_code::FaultCode,
     ids::Incarnation,
     tasks::{
-        Failure, FailureCause, MAX_INLINE_BYTES, OnFailure, Outcome, Preview, Spawned, TaskEnd, TaskIndex,
-        TaskState, Value,
+        Failure, FailureCause, Gives, MAX_INLINE_BYTES, OnFailure, Outcome, Preview, Spawned, TaskEnd,
+        TaskIndex, TaskState, Value,
     },
 };
 
@@ -371,14 +371,14 @@ impl TaskJob {
 
     /// A task has ended, and adds tasks.
     fn spawned(&mut self, task: u32, by: &Assignee, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
-        let Spawned { classes, mut tasks, value } = spawned;
-        if value.is_ok() && self.is_made_again(task) {
+        let Spawned { classes, mut tasks, gives } = spawned;
+        if gives.value().is_some() && self.is_made_again(task) {
             // It runs again for its value alone: what it adds was added when it was done for the first time.
             tasks.clear();
         }
-        let continues = match &value {
-            Ok(_) => None,
-            Err(child) => Some((task, *child)),
+        let continues = match &gives {
+            Gives::Value(_) => None,
+            Gives::New(child) => Some((task, *child)),
         };
         let checked = self.intern(&classes).and_then(|classes| {
             if continues.is_some_and(|(_, child)| child as usize >= tasks.len()) {
@@ -394,12 +394,12 @@ impl TaskJob {
                 return self.attempt_failed(task, by, failure, now_us);
             }
         };
-        match value {
-            Ok(value) => {
+        match gives {
+            Gives::Value(value) => {
                 self.record_done(task, by, now_us);
                 self.complete_task(task, ValueWithPreview { value, preview });
             }
-            Err(_) => {
+            Gives::New(_) => {
                 self.give_back_followers(task);
                 self.graph.set_state(task, TaskState::Continued);
             }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Instant};
 
 use syncline_ps::PsError;
-use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
+use syncline_scheduler::tasks::{Bytes, Gives, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -125,22 +125,18 @@ fn outcome(
     store: &PatientStore<'_>,
 ) -> Result<(Outcome, Option<Bytes>), CallFault> {
     let (job, order) = (&attempt.group.job, &attempt.order);
-    let value = match given {
+    let (gives, kept) = match given {
         CallOutput::Nothing => return Ok((Outcome::Skipped, None)),
-        CallOutput::Added(place) => Err(place),
-        CallOutput::Value(bytes, _) => Ok(Bytes::from(bytes)),
-    };
-    let kept = value.as_ref().ok().cloned();
-    let value: Result<Value, u32> = match value {
-        Ok(bytes) => {
-            let salt = task_salt(job.nonce, order.task, order.attempt);
-            Ok(to_value(salt, bytes, |salt, value| store.put(salt, value))?)
+        CallOutput::Added(place) => (Gives::New(place), None),
+        CallOutput::Value(bytes, _) => {
+            let (bytes, salt) = (Bytes::from(bytes), task_salt(job.nonce, order.task, order.attempt));
+            let value = to_value(salt, bytes.clone(), |salt, value| store.put(salt, value))?;
+            (Gives::Value(value), Some(bytes))
         }
-        Err(place) => Err(place),
     };
-    let outcome = match (added, value) {
-        (None, Ok(value)) => Outcome::Value(value),
-        (added, value) => {
+    let outcome = match (added, gives) {
+        (None, Gives::Value(value)) => Outcome::Value(value),
+        (added, gives) => {
             let GraphParts { classes, mut tasks, .. } = added.unwrap_or_default();
             move_large_constants(&mut tasks, |salt, value| store.put(salt, value))?;
             let bytes = added_bytes(&classes, &tasks);
@@ -148,7 +144,7 @@ fn outcome(
                 let function = attempt.group.id.name.to_string();
                 return Err(CallFault::TooMuchAdded { function, calls: tasks.len(), bytes });
             }
-            Outcome::Spawned(Box::new(Spawned { classes, tasks, value }))
+            Outcome::Spawned(Box::new(Spawned { classes, tasks, gives }))
         }
     };
     Ok((outcome, kept))
@@ -167,8 +163,8 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
                 lost.failure.reason.len() + lost.digests.iter().map(String::len).sum::<usize>()
             }
             Outcome::Spawned(spawned) => {
-                let Spawned { classes, tasks, value: given } = &**spawned;
-                added_bytes(classes, tasks) + given.as_ref().map_or(0, value)
+                let Spawned { classes, tasks, gives } = &**spawned;
+                added_bytes(classes, tasks) + gives.value().map_or(0, value)
             }
         }
 }

@@ -17,8 +17,8 @@ use syncline_scheduler::{
     fault_code::FaultCode,
     ids::EngineEpoch,
     tasks::{
-        Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, OneArg, Order, OrderArg,
-        OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+        Attempts, BlobValue, Bytes, FailureCause, FunctionId, Gives, MAX_INLINE_BYTES, OneArg, Order,
+        OrderArg, OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
     },
 };
 use tokio::runtime::Runtime;

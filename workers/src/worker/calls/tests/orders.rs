@@ -48,8 +48,8 @@ fn what_waits_for_a_task_that_gives_nothing_is_dropped_without_a_word_and_can_co
     rig.pool.take(vec![group(CHILD.id(), vec![task(20, vec![is(0)])]), group(ADD.id(), tasks)], None);
     let [end] = &rig.ends(1)[..] else { unreachable!() };
     let Outcome::Spawned(spawned) = &end.outcome else { panic!("{end:?}") };
-    let Spawned { classes, tasks, value } = &**spawned;
-    assert_eq!((classes.len(), tasks.len(), value), (1, 1, &Err(0)));
+    let Spawned { classes, tasks, gives } = &**spawned;
+    assert_eq!((classes.len(), tasks.len(), gives), (1, 1, &Gives::New(0)));
     let syncline_scheduler::tasks::Arg::Blob(large) = &tasks[0].args[0] else { panic!("{tasks:?}") };
     assert!(rig.store.get(large, &CancelToken::default()).unwrap().len() > MAX_INLINE_BYTES);
     rig.order(ADD.id(), vec![task(22, vec![is(1), is(1)])]);
@@ -63,7 +63,7 @@ fn one_that_adds_tasks_and_gives_a_value_lets_others_go_on() {
     rig.pool.take(vec![group(CHILD.id(), vec![task(0, vec![is(5)])]), group(ADD.id(), tasks)], None);
     let ends = rig.ends(2);
     let Outcome::Spawned(spawned) = &ends[0].outcome else { panic!("{ends:?}") };
-    assert_eq!(spawned.value, Ok(Value::Inline(vec![5].into())));
+    assert_eq!(spawned.gives, Gives::Value(Value::Inline(vec![5].into())));
     assert_eq!(number(&ends[1]), 6);
 }
 
