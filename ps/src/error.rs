@@ -6,7 +6,7 @@ use std::{
 };
 
 use syncline_rpc::{Cause, NoDescriptor, ShardFault, ShardPosition, hello::HelloError, threads::NoThread};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::ids::{ContentDigest, JobId};
 
 use crate::{transport::Transport, wire::WireError};
 
@@ -77,7 +77,7 @@ pub enum PsError {
     #[error("[E415] blob {digest} arrived damaged from {address}")]
     Damaged {
         /// BLAKE3 that was asked for, in hex.
-        digest: String,
+        digest: ContentDigest,
         /// Shard that sent them.
         address: String,
     },
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn what_a_shard_does_not_do_for_a_while_may_pass_and_what_it_refuses_or_has_lost_does_not() {
-        let (address, digest, cause) = ("a:1".to_owned(), "d".to_owned(), "refused".to_owned());
+        let (address, digest, cause) = ("a:1".to_owned(), ContentDigest::LOWEST, "refused".to_owned());
         let greeting = |source| PsError::Greeting { address: address.clone(), source };
         let what = "cannot read".to_owned();
         #[rustfmt::skip]
@@ -413,9 +413,9 @@ mod tests {
             (PsError::Unreachable { address: address.clone(), after_ms: 0, cause: (*cause).into() }, true),
             (greeting(HelloError::Version { theirs: 1 }),                                          true),
             (greeting(HelloError::Role(3)),                                                        true),
-            (ShardFault::SecondAway { digest: digest.clone(), cause: cause.clone() }.into(),       true),
+            (ShardFault::SecondAway { digest, cause: cause.clone() }.into(),       true),
             (ShardFault::Io { what: what.clone(), cause }.into(),                                  true),
-            (ShardFault::MissingBlob { digest: digest.clone() }.into(),                            false),
+            (ShardFault::MissingBlob { digest }.into(),                            false),
             (ShardFault::Invalid { what }.into(),                                                  false),
             (PsError::Damaged { digest, address: address.clone() },                                false),
             (PsError::Canceled,                                                                    false),
@@ -478,8 +478,8 @@ mod tests {
             ShardFault::Invalid { what: "x".into() }.into(),
             ShardFault::Io { what: "x".into(), cause: "y".into() }.into(),
             ShardFault::NotPinned { job: job.clone(), wanted: 1 }.into(),
-            ShardFault::MissingBlob { digest: "x".into() }.into(),
-            ShardFault::SecondAway { digest: "x".into(), cause: "y".into() }.into(),
+            ShardFault::MissingBlob { digest: ContentDigest::LOWEST }.into(),
+            ShardFault::SecondAway { digest: ContentDigest::LOWEST, cause: "y".into() }.into(),
             ShardFault::WrongGeneration { job, given: Generation(1), current: Generation(2) }.into(),
             ShardFault::Fenced { given: EngineEpoch(1), highest: EngineEpoch(2) }.into(),
             PsError::Unreachable { address: "a".into(), after_ms: 1, cause: "b".into() },

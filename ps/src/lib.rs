@@ -26,6 +26,7 @@ pub mod checkpoint_file;
 pub mod checkpoint_parts;
 pub mod client;
 pub mod codec;
+pub mod content;
 mod error;
 mod free_memory;
 pub mod optim;

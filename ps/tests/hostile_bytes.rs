@@ -11,7 +11,7 @@ use syncline_ps::{
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
-    ids::{Generation, Incarnation, RunId},
+    ids::{ContentDigest, Generation, Incarnation, RunId},
     sync::PushMode,
 };
 
@@ -41,7 +41,7 @@ fn well_formed() -> Vec<Vec<u8>> {
         Request::PushRows { session: session.clone(), seq: 3, first_chunk: 0, header: HEADER },
         Request::PullRows { session: session.clone(), condition: ReadCondition::version(1) },
         Request::Replicate { session, term: 1 },
-        Request::GetBlob { digest: [7; 32], offset: 1, length: 9 },
+        Request::GetBlob { digest: ContentDigest::from_bytes([7; 32]), offset: 1, length: 9 },
     ];
     let replies = [
         Reply::Pushed(PushAck { watermark: 1, pushes: 2, lead: 3 }),

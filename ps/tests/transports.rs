@@ -18,7 +18,7 @@ use syncline_ps::{
     wire::{Reply, Request, SessionKey},
 };
 use syncline_rpc::Token;
-use syncline_scheduler::ids::{Generation, Incarnation, RunId};
+use syncline_scheduler::ids::{ContentDigest, Generation, Incarnation, RunId};
 
 struct Shard {
     server: Handle,
@@ -64,7 +64,7 @@ fn ask(channel: &mut Channel, request: &Request) -> Reply {
     Reply::read(channel, &mut out).unwrap().0
 }
 
-const STAT: Request = Request::StatBlob { digest: [0; 32] };
+const STAT: Request = Request::StatBlob { digest: ContentDigest::LOWEST };
 
 #[test]
 fn a_worker_on_the_shards_machine_shares_memory_without_being_told() {

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::{Core, Effect, Input, Phase, StoredJob, TaskJob},
-    ids::JobId,
+    ids::{ContentDigest, JobId},
     sim::{graph_submission, new_task},
     tasks::{Arg, BlobValue, FunctionId, GraphSpec, NewTask, Rules, TaskClass, TaskIndex, Work},
 };
@@ -49,18 +49,16 @@ fn a_graph_of_which_no_part_has_come_for_a_day_fails() {
 #[test]
 fn what_was_uploaded_for_a_graph_is_released_where_its_client_gives_it_up() {
     let mut core = core();
-    let blob = |digest: &str| BlobValue { digest: digest.into(), bytes: 1 << 20 };
-    let takes = |blobs: &[&str]| NewTask {
-        args: blobs.iter().map(|digest| Arg::Blob(blob(digest))).collect(),
-        ..new_task(0)
-    };
-    let tasks = vec![takes(&["aa"]), takes(&["bb", "cc"])];
+    let digest = |byte| ContentDigest::from_bytes([byte; 32]);
+    let blob = |byte: &u8| Arg::Blob(BlobValue { digest: digest(*byte), bytes: 1 << 20 });
+    let takes = |blobs: &[u8]| NewTask { args: blobs.iter().map(blob).collect(), ..new_task(0) };
+    let tasks = vec![takes(&[0xaa]), takes(&[0xbb, 0xcc])];
     core.handle(HOUR_US, Input::ExtendGraph { job: id(), nonce: NONCE, first: TaskIndex(1), tasks }).unwrap();
     core.take_commits(HOUR_US);
     let other = Input::AbandonGraph { job: id(), nonce: NONCE + 1 };
     assert_eq!(core.handle(HOUR_US, other).unwrap(), [], "another client has sent this one");
     let abandoned = core.handle(HOUR_US, Input::AbandonGraph { job: id(), nonce: NONCE }).unwrap();
-    let digests = ["aa", "bb", "cc"].map(String::from).to_vec();
+    let digests = [0xaa, 0xbb, 0xcc].map(digest).to_vec();
     assert_eq!(abandoned, [Effect::ReleaseBlobs { digests }]);
     assert!(core.take_commits(HOUR_US)[&id()].gone);
 }

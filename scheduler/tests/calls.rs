@@ -3,12 +3,13 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     rc::Rc,
 };
 
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::JobId,
+    ids::{ContentDigest, JobId},
     sim::{new_task, task_end},
     tasks::{
         Arg, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId, Gives,
@@ -95,7 +96,16 @@ pub fn capacity(slots: u32) -> Capacity {
 pub type TaskKey = (JobId, u32);
 
 /// Values on the parameter server of the model, by digest.
-pub type Blobs = Rc<RefCell<BTreeMap<String, u64>>>;
+pub type Blobs = Rc<RefCell<BTreeMap<ContentDigest, u64>>>;
+
+/// What tells a value from all others, as the digest of its blob.
+fn digest_of(named: &impl Hash) -> ContentDigest {
+    let mut hasher = DefaultHasher::new();
+    named.hash(&mut hasher);
+    let mut bytes = [0; ContentDigest::BYTES];
+    bytes[..8].copy_from_slice(&hasher.finish().to_be_bytes());
+    ContentDigest::from_bytes(bytes)
+}
 
 /// Runs the calls that it is given, a step at a time.
 #[derive(Default)]
@@ -235,11 +245,11 @@ impl CallWorker {
     }
 
     /// The digests of arguments that are lost.
-    fn lost(&self, order: &TaskOrder) -> Vec<String> {
+    fn lost(&self, order: &TaskOrder) -> Vec<ContentDigest> {
         let Some(blobs) = &self.blobs else { return Vec::new() };
         let parts = order.args[1..].iter().flat_map(OrderArg::parts);
         let digest = |part: &OneArg| match part {
-            OneArg::Value(Value::Blob(blob)) => Some(blob.digest.clone()),
+            OneArg::Value(Value::Blob(blob)) => Some(blob.digest),
             _ => None,
         };
         parts.filter_map(digest).filter(|digest| !blobs.borrow().contains_key(digest)).collect()
@@ -304,8 +314,8 @@ impl CallWorker {
         let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
         let bytes = |value: u64| match &self.blobs {
             Some(blobs) if value.is_multiple_of(2) => {
-                let digest = format!("{}/{}/{}/{nonce}", key.0, key.1, order.attempt);
-                blobs.borrow_mut().insert(digest.clone(), value);
+                let digest = digest_of(&(key, order.attempt, nonce));
+                blobs.borrow_mut().insert(digest, value);
                 Value::Blob(BlobValue { digest, bytes: 100_000 })
             }
             _ => Value::Inline(value.to_le_bytes().to_vec().into()),

@@ -13,7 +13,7 @@ use syncline_scheduler::{
         TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
-    ids::{Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
+    ids::{ContentDigest, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
     spec::{CheckpointSpec, Decay, LearningRate, ResumeSpec, StepRun, TrainSpec},
 };
@@ -567,7 +567,7 @@ fn a_job_with_checkpoints_that_is_done_keeps_that_of_its_end_from_which_a_longer
     let effects = finish(&mut world);
     assert_eq!((world.job().phase(), world.job().checkpoint_numbers()), (&Phase::Done, vec![0, 1]));
     assert!(kept_at_the_end(&effects).is_empty(), "until the weights are written, there is nothing else");
-    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     let effects = world.give(last_weights(Ok(file)));
     assert_eq!(kept_at_the_end(&effects), [[1]]);
     assert_eq!((world.job().checkpoint_numbers(), world.has_told("checkpoint_kept")), (vec![1], 2));
@@ -597,7 +597,7 @@ fn a_training_of_a_graph_leaves_its_weights_and_no_checkpoint() {
     stored.job_state = state.to_string();
     let mut core = Core::new(1);
     core.restore(Job::load(&stored).unwrap());
-    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     let effects = core.handle(world.now_us, last_weights(Ok(file))).unwrap();
     assert_eq!(kept_at_the_end(&effects), [Vec::<u64>::new()]);
 }
@@ -641,7 +641,7 @@ fn an_end_that_a_full_disk_does_not_take_is_tried_again_for_minutes_and_over_all
 
     let mut world = ended(15, full_disk());
     assert_eq!((world.job().phase(), world.has_told("checkpoint_failed")), (&Phase::Done, 1));
-    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     let effects = world.give(last_weights(Ok(file)));
     assert_eq!(kept_at_the_end(&effects), [[0]]);
 }

@@ -11,7 +11,7 @@ use syncline_scheduler::{
         WorkerInfo,
     },
     fault_code::FaultCode,
-    ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
+    ids::{ContentDigest, Generation, Incarnation, ProcessId, RunId, ShardIndex},
     sim::{ControlPlane, graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind, TrainSpec},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
@@ -450,7 +450,7 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
     );
     assert_eq!(world.plane.shell.summaries[&id("job")]["weights_pending"], "true");
     assert!(!world.plane.shell.expires[&id("job")], "an engine that can ask for them may come late");
-    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     let close = Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop };
     assert!(!effects.contains(&close), "{effects:?}");
     assert!(world.job("job").lies_on_others(2), "its shards have its weights");
@@ -472,7 +472,8 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
 #[test]
 fn why_last_weights_are_not_written_is_told_until_they_are_and_for_good_once_they_are_lost() {
     let full = || Input::WeightsDelayed { run: run("job", 9), reason: "[E406] full".into() };
-    let kept = Ok(SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() });
+    let kept =
+        Ok(SnapshotFile { path: "/last".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) });
     let lost = Err(TaskFault { code: FaultCode::new("E402"), reason: "it is gone".into() });
     for (outcome, lost_by) in [(kept, ""), (lost, "[E402] it is gone")] {
         let mut world = World::new();
@@ -647,7 +648,8 @@ fn a_job_that_takes_the_name_of_one_that_was_given_up_is_another_one_to_shards()
     world.join(1, "1");
     let reason = "this shard has number 9".to_owned();
     world.give(Input::ShardFailed { run: run("job", 9), code: FaultCode::new("E646"), reason });
-    let outcome = Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() });
+    let outcome =
+        Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: ContentDigest::from_bytes([0xd; 32]) });
     world.give(Input::WeightsKept { run: run("job", 9), outcome });
     assert_eq!(world.code("job"), "E646");
     // A newer copy of Redis knows how the job goes on with what the shards have of it, and nobody wants the one before.
@@ -989,7 +991,7 @@ fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
         Effect::Snapshot { key, .. } => Some(key.clone()),
         _ => None,
     });
-    let file = SnapshotFile { path: "/w".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/w".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     world.give(Input::SnapshotWritten { key: key.unwrap(), outcome: Ok(file) });
     assert_eq!(world.code("job"), "done");
 }

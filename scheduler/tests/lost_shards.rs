@@ -8,7 +8,7 @@ use syncline_scheduler::{
         TaskFault, Work,
     },
     fault_code::FaultCode,
-    ids::{Incarnation, NodeName, ShardIndex, StateDirId},
+    ids::{ContentDigest, Incarnation, NodeName, ShardIndex, StateDirId},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
 };
@@ -365,13 +365,13 @@ fn what_nodes_brought_is_shown_no_more_once_it_is_undone() {
             _ => None,
         });
     }
-    let file = SnapshotFile { path: "/save".into(), bytes: 1, digest: "d".into() };
+    let file = SnapshotFile { path: "/save".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
     world.give(Input::SnapshotWritten { key: saves.unwrap(), outcome: Ok(file) });
     let shown = |world: &World| {
         let summary = &world.plane.shell.summaries[&id("job")];
         ["test_loss", "test_samples", "snapshot", "snapshot_digest"].map(|field| summary[field].clone())
     };
-    assert_eq!(shown(&world), ["0.000000", "10", "/save", "d"]);
+    assert_eq!(shown(&world), ["0.000000", "10", "/save", &"0d".repeat(32)]);
     world.lose_shard();
     world.shard_comes(false);
     assert_eq!(world.job("job").generation().number(), 2);

@@ -4,7 +4,7 @@
 use syncline_scheduler::{
     core::{Core, Effect, Input, Phase, WorkerInfo},
     fault_code::FaultCode,
-    ids::{Incarnation, JobId},
+    ids::{ContentDigest, Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, Gives, LostValues, NewTask, OnFailure,
@@ -43,8 +43,14 @@ fn output(task: u32) -> Arg {
     Arg::Output(TaskRef::New(task))
 }
 
+fn digest(name: &str) -> ContentDigest {
+    let mut bytes = [0; ContentDigest::BYTES];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    ContentDigest::from_bytes(bytes)
+}
+
 fn blob(name: &str) -> BlobValue {
-    BlobValue { digest: name.into(), bytes: 100_000 }
+    BlobValue { digest: digest(name), bytes: 100_000 }
 }
 
 fn large(name: &str) -> Outcome {
@@ -54,7 +60,7 @@ fn large(name: &str) -> Outcome {
 fn lost(digests: &[&str]) -> Outcome {
     let reason = "a blob is on none of the shards".to_owned();
     let failure = Failure { cause: FailureCause::Worker, code: FaultCode::new("E404"), reason };
-    let digests = digests.iter().map(|digest| (*digest).to_owned()).collect();
+    let digests = digests.iter().copied().map(digest).collect();
     Outcome::ArgumentsLost(Box::new(LostValues { digests, failure }))
 }
 
@@ -66,7 +72,7 @@ fn failed(cause: FailureCause) -> Outcome {
 struct Rig {
     core: Core,
     orders: Vec<Order>,
-    released: Vec<String>,
+    released: Vec<ContentDigest>,
     now_us: u64,
 }
 
@@ -155,7 +161,7 @@ fn what_made_a_lost_value_runs_again_and_what_takes_it_waits_for_that_without_us
     assert_eq!(rig.order(1).args, [takes("b")]);
     rig.end(TAKER, 1, Outcome::Value(Value::default()));
     assert_eq!((rig.states(), rig.phase()), (vec![Done; 2], &Phase::Done));
-    assert_eq!(rig.released, ["a", "b"], "what comes back of it on a disk is removed");
+    assert_eq!(rig.released, ["a", "b"].map(digest), "what comes back of it on a disk is removed");
 }
 
 #[test]
@@ -255,7 +261,7 @@ fn what_was_removed_after_its_last_use_is_made_again_before() {
     let mut rig = Rig::new(vec![make(vec![]), make(vec![output(0)]), take(vec![output(1)])]);
     rig.end(MAKER, 0, large("a"));
     rig.end(MAKER, 1, large("b"));
-    assert_eq!(rig.released, ["a"]);
+    assert_eq!(rig.released, [digest("a")]);
     rig.end(TAKER, 2, lost(&["b"]));
     assert_eq!(rig.states(), [Leased, Waiting, Waiting]);
     for (task, worker, outcome) in
@@ -264,7 +270,7 @@ fn what_was_removed_after_its_last_use_is_made_again_before() {
         rig.end(worker, task, outcome);
     }
     assert_eq!(*rig.phase(), Phase::Done);
-    assert_eq!(rig.released, ["a", "b", "c", "d"]);
+    assert_eq!(rig.released, ["a", "b", "c", "d"].map(digest));
 }
 
 #[test]

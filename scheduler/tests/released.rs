@@ -6,7 +6,7 @@ use syncline_scheduler::{
         SnapshotFile, StoredJob, TaskFault, TaskKey, Work,
     },
     fault_code::FaultCode,
-    ids::{Incarnation, NodeName, ShardIndex},
+    ids::{ContentDigest, Incarnation, NodeName, ShardIndex},
     sim::{training, training_job},
     spec::{CheckpointSpec, JobSpec, Node, NodeKind},
 };
@@ -64,7 +64,8 @@ impl World {
     }
 
     fn snapshot_written(&mut self, key: TaskKey, is_full: bool) -> Vec<Effect> {
-        let file = SnapshotFile { path: "/save".into(), bytes: 1, digest: "d".into() };
+        let file =
+            SnapshotFile { path: "/save".into(), bytes: 1, digest: ContentDigest::from_bytes([0xd; 32]) };
         let outcome = if is_full { full_disk() } else { Ok(file) };
         self.give(Input::SnapshotWritten { key, outcome })
     }

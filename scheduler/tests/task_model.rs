@@ -292,7 +292,7 @@ impl World {
         if held > 0 && self.losses_left > 0 {
             self.losses_left -= 1;
             let nth = self.draw(held) as usize;
-            let digest = self.blobs.borrow().keys().nth(nth).unwrap().clone();
+            let digest = *self.blobs.borrow().keys().nth(nth).unwrap();
             self.blobs.borrow_mut().remove(&digest);
         }
     }

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, Input, StoredJob, Submission, TaskJob, WorkerInfo},
-    ids::{Incarnation, JobId, ProcessId},
+    ids::{ContentDigest, Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, task_end, tasks_ended, training, training_job},
     spec::{JobSpec, NodeKind},
     tasks::{
@@ -134,7 +134,7 @@ fn calls_that_must_not_begin_twice_fail_with_a_worker_that_a_training_sends_away
 
 #[test]
 fn a_blob_that_a_task_still_takes_stays_when_the_one_that_it_continued_is_not_wanted_any_more() {
-    let blob = || BlobValue { digest: "ab".repeat(32), bytes: 1 << 20 };
+    let blob = || BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 1 << 20 };
     // Task 2 takes what 0 and 1 give. Task 0 gives what its child 3 gives, which its child 4 takes as well.
     let mut core = core(OnFailure::SkipDependents, vec![takes(&[]), takes(&[]), takes(&[0, 1])]);
     let children = Spawned {
@@ -156,12 +156,12 @@ fn a_blob_that_a_task_still_takes_stays_when_the_one_that_it_continued_is_not_wa
 #[test]
 fn large_arguments_of_a_call_go_when_it_is_over_and_not_before() {
     let large = |n: &str| {
-        let blob = BlobValue { digest: n.repeat(64), bytes: 1 << 20 };
+        let blob = BlobValue { digest: n.repeat(64).parse().unwrap(), bytes: 1 << 20 };
         NewTask { args: vec![Arg::Blob(blob)], ..new_task(0) }
     };
     let released = |effects: Vec<Effect>| -> Vec<String> {
         let of = |effect| if let Effect::ReleaseBlobs { digests } = effect { digests } else { Vec::new() };
-        effects.into_iter().flat_map(of).map(|digest| digest[..1].to_owned()).collect()
+        effects.into_iter().flat_map(of).map(|digest| digest.to_string()[..1].to_owned()).collect()
     };
     let mut core = core(OnFailure::SkipDependents, ["a", "b", "c", "d"].map(large).into());
     assert!(released(end(&mut core, 0, 1, Outcome::NotBegun)).is_empty(), "it is given out again");

@@ -73,7 +73,7 @@ async fn a_reader_that_stops_reading_costs_a_shard_its_thread_for_seconds_only()
     let cluster = Cluster::start(1, 0, "").await;
     let graph = counting::job("counting", "asp".parse().unwrap(), 1000, 10, 1, 0);
     let prepared = submit::prepare(&runtime(), &graph).unwrap();
-    let digest = prepared.blobs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap().0.clone();
+    let digest = *prepared.blobs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap().0;
     let client = cluster.client();
     let shard = client.shards().await.unwrap().remove(0);
     client.submit_prepared(prepared).await.unwrap();
@@ -86,7 +86,6 @@ async fn a_reader_that_stops_reading_costs_a_shard_its_thread_for_seconds_only()
     let mut stalled = TcpStream::connect(&shard).unwrap();
     hello::greet_blocking(&mut stalled, Role::Tensor, None, &cluster.token).unwrap();
     // Asks again and again for megabytes, and takes none of them.
-    let digest = syncline_ps::client::digest_from_hex(&digest).unwrap();
     let mut ask = Vec::new();
     Request::GetBlob { digest, offset: 0, length: u64::MAX }.encode(0, &mut ask);
     stalled.set_write_timeout(Some(Duration::from_millis(200))).unwrap();

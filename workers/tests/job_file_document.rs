@@ -81,8 +81,8 @@ const TABLES: &[Table] = &[
         ("augment",       "table", "{}", "augment = { flip = true, crop = 4 }", "Data augmentation, see below"),
     ]},
     Table { title: "Written by Syncline in `[node.data]`", about: "Filled in at submission; do not set them.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
-        ("digest",        "string", "", "digest = 'ab12'", "BLAKE3 of the files"),
-        ("file_digests",  "list of strings", "[]", "file_digests = ['ab12', 'cd34']", "BLAKE3 of each file, if there are several"),
+        ("digest",        "string", "", "digest = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262'", "BLAKE3 of the files"),
+        ("file_digests",  "list of strings", "[]", "file_digests = ['af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262']", "BLAKE3 of each file, if there are several"),
         ("train_samples", "integer", "0", "train_samples = 100", "Number of training samples"),
         ("class_names",   "list of strings", "[]", "class_names = ['no', 'yes']", "Names of the classes, if labels are strings"),
     ]},

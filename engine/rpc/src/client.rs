@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
-    ids::{JobId, JobRef, Superstep},
+    ids::{ContentDigest, JobId, JobRef, Superstep},
     spec::{JobSpec, ResumeSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
@@ -51,8 +51,8 @@ pub struct CheckpointParts {
     /// What a training that goes on from it has to know, but for the optimizer's steps, which are in the
     /// parts.
     pub resume: ResumeSpec,
-    /// Digests of the blobs with the parts of the shards, in order.
-    pub parts: Vec<String>,
+    /// The blobs with the parts of the shards, in order.
+    pub parts: Vec<ContentDigest>,
 }
 
 /// Calls of clients. Where a [`JobRef`] names the submission that made the job, another one of its name is

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::{JobId, ShardIndex},
+    ids::{ContentDigest, JobId, ShardIndex},
     tasks::{TaskIndex, TaskState},
 };
 
@@ -110,8 +110,8 @@ pub enum EngineFault {
     /// A submission names content that was never uploaded, or has been collected.
     #[error("[E132] blob {digest} is on none of the shards; upload it before submitting")]
     MissingBlob {
-        /// BLAKE3 of the first that is missing, in hex.
-        digest: String,
+        /// The first that is missing.
+        digest: ContentDigest,
     },
     /// Not every shard is served, or the shard that calls was started for another number of them.
     #[error("[E133] only {present} of {expected} parameter shards are there")]

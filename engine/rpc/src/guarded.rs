@@ -42,6 +42,8 @@ mod tests {
     use tarpc::{client::Config, server, server::Channel};
     use tokio::net::TcpListener;
 
+    use syncline_scheduler::ids::ContentDigest;
+
     use super::*;
     use crate::{
         CallError, Reconnecting, ShardClient, ShardRequest, ShardResponse, Token, accept, answer_calls,
@@ -70,13 +72,13 @@ mod tests {
                 Ok(ShardClient::new(Config::default(), open).spawn())
             }
         });
-        let ask = async |digests: Vec<String>| {
+        let ask = async |digests: Vec<ContentDigest>| {
             // Longer than a test may take: what waits for it never ends.
             let limit = Duration::from_secs(3_600);
             link.call(|c| async move { c.has_blobs(within(limit), digests).await }).await
         };
         let failed = ask(Vec::new()).await.unwrap_err();
         assert!(matches!(&failed, CallError::Panicked { panic } if panic == "0 blobs"), "{failed}");
-        assert_eq!(ask(vec!["a".into()]).await.unwrap(), [true]);
+        assert_eq!(ask(vec![ContentDigest::LOWEST]).await.unwrap(), [true]);
     }
 }

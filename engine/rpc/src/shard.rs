@@ -12,7 +12,7 @@ pub use syncline_scheduler::core::{
 use syncline_scheduler::{
     core::TaskFault,
     fault_code::FaultCode,
-    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex},
+    ids::{ContentDigest, EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex},
     spec::{Layout, Optimizer, StepRun},
 };
 
@@ -34,7 +34,7 @@ pub struct OpenJob {
     /// The mean of a round of gradients with a larger norm is scaled down to it.
     pub clip_norm: Option<f32>,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
-    pub initial: String,
+    pub initial: ContentDigest,
     /// That blob is a checkpoint file: behind the parameters it holds the optimizer's state, after so many
     /// steps.
     pub resumed: Option<Vec<StepRun>>,
@@ -77,20 +77,19 @@ impl KnownJobs {
     }
 }
 
-/// Digests that lie side by side in their order, in lower-case hexadecimal digits: those of a million blobs
-/// travel in several calls.
+/// Digests that lie side by side in their order: those of a million blobs travel in several calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestRange {
-    /// The first; empty: the lowest of all.
-    pub first: String,
+    /// The first; `None`: the lowest of all.
+    pub first: Option<ContentDigest>,
     /// The first behind it; `None`: it goes up to the highest of all.
-    pub end: Option<String>,
+    pub end: Option<ContentDigest>,
 }
 
 impl DigestRange {
-    /// Whether a digest in lower-case hexadecimal digits lies in it.
-    pub fn contains(&self, hex: &str) -> bool {
-        self.first.as_str() <= hex && self.end.as_deref().is_none_or(|end| hex < end)
+    /// Whether a digest lies in it.
+    pub fn contains(&self, digest: ContentDigest) -> bool {
+        self.first.is_none_or(|first| first <= digest) && self.end.is_none_or(|end| digest < end)
     }
 }
 
@@ -154,7 +153,7 @@ pub enum ShardFault {
     #[error("[E404] blob {digest} is on none of the shards")]
     MissingBlob {
         /// Its BLAKE3, in hex.
-        digest: String,
+        digest: ContentDigest,
     },
     /// Redis has lost what it knew of newer checkpoints: to go back to an older one would throw away what is
     /// in them.
@@ -227,7 +226,7 @@ pub enum ShardFault {
     )]
     PeerAway {
         /// BLAKE3 of the blob, in hex.
-        digest: String,
+        digest: ContentDigest,
         /// The last shard that could not be asked.
         address: String,
         /// Why it could not be asked.
@@ -237,7 +236,7 @@ pub enum ShardFault {
     #[error("[E454] blob {digest} may be on the second process of its shard, which cannot be asked: {cause}")]
     SecondAway {
         /// Its BLAKE3, in hex.
-        digest: String,
+        digest: ContentDigest,
         /// Why it could not be asked.
         cause: String,
     },
@@ -379,7 +378,7 @@ pub trait Shard {
     async fn write_checkpoint(epoch: EngineEpoch, run: RunId, number: u64) -> Result<u64, ShardFault>;
     /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be
     /// open here.
-    async fn share_checkpoint(run: RunId, number: u64) -> Result<String, ShardFault>;
+    async fn share_checkpoint(run: RunId, number: u64) -> Result<ContentDigest, ShardFault>;
     /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers
     /// and limit everything goes, and no more are written. The job need not be open here.
     async fn retain_checkpoints(
@@ -407,7 +406,7 @@ pub trait Shard {
     async fn collect(
         epoch: EngineEpoch,
         range: DigestRange,
-        keep: Vec<String>,
+        keep: Vec<ContentDigest>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
     /// What folders there are of jobs that are neither `known` nor open here, of earlier jobs of the same
@@ -420,9 +419,9 @@ pub trait Shard {
         remove: bool,
     ) -> Result<Forgotten, ShardFault>;
     /// Removes these blobs at once: nobody needs them any more. Those that are not here are no fault.
-    async fn release(epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault>;
+    async fn release(epoch: EngineEpoch, digests: Vec<ContentDigest>) -> Result<(), ShardFault>;
     /// Which of these blobs are kept here. They count as asked for.
-    async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
+    async fn has_blobs(digests: Vec<ContentDigest>) -> Vec<bool>;
 }
 
 #[cfg(test)]

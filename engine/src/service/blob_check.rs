@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use syncline_rpc::{EngineFault, within};
-use syncline_scheduler::tasks::{Arg, InvalidTraining, NewTask, TaskClass, Work};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    tasks::{Arg, InvalidTraining, NewTask, TaskClass, Work},
+};
 
 use super::{context::ServiceContext, shard_calls::describe};
 
@@ -12,7 +15,7 @@ const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ServiceContext {
     /// Refuses a job that names a blob which no shard keeps.
-    pub(super) async fn check_blobs(&self, digests: Vec<String>) -> Result<(), EngineFault> {
+    pub(super) async fn check_blobs(&self, digests: Vec<ContentDigest>) -> Result<(), EngineFault> {
         let mut found = vec![false; digests.len()];
         for shard in self.shards.indices() {
             let digests = digests.clone();
@@ -24,7 +27,7 @@ impl ServiceContext {
             found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
         }
         match found.iter().position(|f| !f) {
-            Some(at) => Err(EngineFault::MissingBlob { digest: digests[at].clone() }),
+            Some(at) => Err(EngineFault::MissingBlob { digest: digests[at] }),
             None => Ok(()),
         }
     }
@@ -53,12 +56,12 @@ impl ServiceContext {
 }
 
 /// The blobs that arguments name, each once.
-fn large_values(tasks: &[NewTask]) -> Vec<String> {
+fn large_values(tasks: &[NewTask]) -> Vec<ContentDigest> {
     let blob = |arg: &Arg| match arg {
-        Arg::Blob(blob) => Some(blob.digest.clone()),
+        Arg::Blob(blob) => Some(blob.digest),
         Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) | Arg::Outcome(_) | Arg::Outcomes(_) => None,
     };
-    let named: BTreeSet<String> = tasks.iter().flat_map(|task| &task.args).filter_map(blob).collect();
+    let named: BTreeSet<ContentDigest> = tasks.iter().flat_map(|task| &task.args).filter_map(blob).collect();
     named.into_iter().collect()
 }
 
@@ -77,7 +80,7 @@ mod tests {
     async fn a_shard_whose_connection_breaks_is_not_said_to_be_missing() {
         let engine = leading_engine().await;
         let context = &engine.context;
-        let check = || context.check_blobs(vec!["a".to_owned()]);
+        let check = || context.check_blobs(vec![ContentDigest::from_bytes([1; 32])]);
         assert_eq!(check().await, Err(EngineFault::MissingShards { present: 0, expected: 1 }));
         let shard = start(u32::MAX, |_| ShardResponse::HasBlobs(vec![true])).await;
         context.shards.announce(shard, EPOCH, &Noted).await;
@@ -87,11 +90,12 @@ mod tests {
 
     #[test]
     fn a_blob_that_many_tasks_name_is_asked_for_once() {
-        let blob = |digest: &str| Arg::Blob(BlobValue { digest: digest.to_owned(), bytes: 1 });
+        let [a, b] = [0xa, 0xb].map(|byte| ContentDigest::from_bytes([byte; 32]));
+        let blob = |digest| Arg::Blob(BlobValue { digest, bytes: 1 });
         let task = |args| NewTask { class: ClassIndex(0), args, after: Vec::new(), name: None };
         let other = vec![Arg::Value(vec![1].into()), Arg::Output(TaskRef::Task(TaskIndex(0)))];
-        let tasks = [task(other), task(vec![blob("b"), blob("a")]), task(vec![blob("b")])];
-        assert_eq!(large_values(&tasks), ["a", "b"]);
+        let tasks = [task(other), task(vec![blob(b), blob(a)]), task(vec![blob(b)])];
+        assert_eq!(large_values(&tasks), [a, b]);
         assert!(large_values(&tasks[..1]).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, time::Duration};
 use syncline_rpc::{Cause, Collected, DigestRange, EngineFault, ShardClient, within};
 use syncline_scheduler::{
     core::{Job, StoredJob},
-    ids::JobId,
+    ids::{ContentDigest, JobId},
 };
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -59,7 +59,7 @@ pub(super) async fn collect_blobs(
     remove_others(lead, &once | &again, older_than).await
 }
 
-async fn remove_unasked(lead: &Lead, named: BTreeSet<String>) -> Result<Collected, EngineFault> {
+async fn remove_unasked(lead: &Lead, named: BTreeSet<ContentDigest>) -> Result<Collected, EngineFault> {
     if lead.shards.keep_unknown_jobs() {
         info!("shards have set aside jobs that Redis does not know: blobs that no job names stay");
         return Ok(Collected::default());
@@ -67,17 +67,16 @@ async fn remove_unasked(lead: &Lead, named: BTreeSet<String>) -> Result<Collecte
     remove_others(lead, named, MIN_AGE).await
 }
 
-async fn named_blobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<String>, EngineFault> {
+async fn named_blobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<ContentDigest>, EngineFault> {
     referenced_blobs(store, lead.live_jobs().await?).await
 }
 
 async fn remove_others(
     lead: &Lead,
-    named: BTreeSet<String>,
+    named: BTreeSet<ContentDigest>,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
     let (epoch, older_than_s) = (lead.epoch, older_than.as_secs());
-    let named = named.into_iter().map(|hex| hex.to_ascii_lowercase()).collect();
     let mut all = Collected::default();
     for (range, keep) in parts(named, KEPT_PER_CALL) {
         for shard in lead.shards.indices() {
@@ -94,15 +93,15 @@ async fn remove_others(
 }
 
 /// All digests in ranges, each with those in it that are named: `most` at most.
-fn parts(named: BTreeSet<String>, most: usize) -> Vec<(DigestRange, Vec<String>)> {
+fn parts(named: BTreeSet<ContentDigest>, most: usize) -> Vec<(DigestRange, Vec<ContentDigest>)> {
     let (mut parts, mut range, mut keep) = (Vec::new(), DigestRange::default(), Vec::new());
-    for hex in named {
+    for digest in named {
         if keep.len() == most {
-            let next = DigestRange { first: hex.clone(), end: None };
-            let full = DigestRange { end: Some(hex.clone()), ..mem::replace(&mut range, next) };
+            let next = DigestRange { first: Some(digest), end: None };
+            let full = DigestRange { end: Some(digest), ..mem::replace(&mut range, next) };
             parts.push((full, mem::take(&mut keep)));
         }
-        keep.push(hex);
+        keep.push(digest);
     }
     parts.push((range, keep));
     parts
@@ -113,7 +112,7 @@ fn parts(named: BTreeSet<String>, most: usize) -> Vec<(DigestRange, Vec<String>)
 async fn referenced_blobs(
     store: &RedisStore,
     known: BTreeSet<JobId>,
-) -> Result<BTreeSet<String>, EngineFault> {
+) -> Result<BTreeSet<ContentDigest>, EngineFault> {
     // Commits wait for no answer as large as a graph.
     let store = store.connect_apart().await.map_err(store_fault)?;
     let mut named = BTreeSet::new();
@@ -132,7 +131,7 @@ async fn referenced_blobs(
 }
 
 /// The blobs that one job names; `None` if it has no keys. What it comes to name meanwhile is young.
-async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<String>>, EngineFault> {
+async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<ContentDigest>>, EngineFault> {
     let unreadable = |cause| EngineFault::Unreadable { job: job.clone(), cause };
     let fault = |error: StoreError| match error.is_of_keys() {
         true => unreadable(error.cause()),
@@ -152,16 +151,13 @@ async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<Str
 }
 
 /// The blobs that a training names; the reason if it cannot be read.
-fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<String>, Cause> {
+fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<ContentDigest>, Cause> {
     let job = Job::load(stored).map_err(|e| Damage::from(e).cause())?;
-    let blobs = job.spec().train().model.blobs().map(str::to_owned);
+    let blobs = job.spec().train().model.blobs();
     // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
-    let snapshot = job.snapshot().map(|file| file.digest.clone());
+    let snapshot = job.snapshot().map(|file| file.digest);
     Ok(blobs.into_iter().chain(snapshot).collect())
 }
-
-/// Length of a digest in hexadecimal digits.
-const DIGEST_DIGITS: usize = 64;
 
 /// The digests in a class, an argument or a value of a graph: of large values that tasks gave, large
 /// arguments, what trainings need, and what users name in values of their own, such as models and weights.
@@ -169,9 +165,13 @@ const DIGEST_DIGITS: usize = 64;
 ///
 /// The first 64 of any longer run of hexadecimal digits: in front of a digest stands its length, `@` in
 /// postcard, but what follows may look like another digit.
-fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
+fn digests(text: &[u8]) -> impl Iterator<Item = ContentDigest> + '_ {
     let runs = text.split(|byte| !byte.is_ascii_hexdigit());
-    runs.filter_map(|run| String::from_utf8(run.get(..DIGEST_DIGITS)?.to_vec()).ok())
+    runs.filter_map(|run| {
+        // A user may have spelt it in capitals.
+        let digits = str::from_utf8(run.get(..ContentDigest::DIGITS)?).ok()?;
+        digits.to_ascii_lowercase().parse().ok()
+    })
 }
 
 #[cfg(test)]
@@ -203,18 +203,23 @@ mod tests {
         assert_eq!(*ages.lock().unwrap(), [7 * 86_400], "what Redis keeps a job for that is over");
     }
 
+    /// Digests in the order of their letters.
+    fn digest(letter: &str) -> ContentDigest {
+        ContentDigest::from_bytes([letter.as_bytes()[0]; 32])
+    }
+
     #[test]
     fn whatever_jobs_name_fits_into_frames_and_every_digest_is_asked_about_once() {
-        const { assert!(KEPT_PER_CALL * 2 * DIGEST_DIGITS < MAX_FRAME_BYTES) };
+        const { assert!(KEPT_PER_CALL * 2 * ContentDigest::DIGITS < MAX_FRAME_BYTES) };
         for (named, sizes) in [("", vec![0]), ("b", vec![1]), ("b d", vec![2]), ("b d f h j", vec![2, 2, 1])]
         {
-            let named: BTreeSet<String> = named.split_whitespace().map(str::to_owned).collect();
+            let named: BTreeSet<ContentDigest> = named.split_whitespace().map(digest).collect();
             let parts = parts(named.clone(), 2);
             assert_eq!(parts.iter().map(|(_, keep)| keep.len()).collect::<Vec<_>>(), sizes, "{named:?}");
-            for hex in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
-                let asked: Vec<_> = parts.iter().filter(|(range, _)| range.contains(hex)).collect();
-                let is_kept = asked.iter().any(|(_, keep)| keep.iter().any(|kept| kept == hex));
-                assert_eq!((asked.len(), is_kept), (1, named.contains(hex)), "{hex} of {named:?}");
+            for digest in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"].map(digest) {
+                let asked: Vec<_> = parts.iter().filter(|(range, _)| range.contains(digest)).collect();
+                let is_kept = asked.iter().any(|(_, keep)| keep.contains(&digest));
+                assert_eq!((asked.len(), is_kept), (1, named.contains(&digest)), "{digest} of {named:?}");
             }
         }
     }
@@ -227,9 +232,10 @@ mod tests {
         let chunk =
             format!(r#"[0,[{{"digest":"{constant}","bytes":7}},"@{model}","@{followed}a","{short}"]]"#);
         let large = format!("@{given}:9");
-        let small = [b"=\xff@", inline.as_bytes(), b"0\xff"].concat();
-        let found: Vec<String> =
+        let small = [b"=\xff@", inline.to_uppercase().as_bytes(), b"0\xff"].concat();
+        let found: Vec<ContentDigest> =
             [chunk.as_bytes(), large.as_bytes(), &small].into_iter().flat_map(digests).collect();
-        assert_eq!(found, [constant, model, followed, given, inline]);
+        let named = [constant, model, followed, given, inline].map(|text| text.parse().unwrap());
+        assert_eq!(found, named);
     }
 }

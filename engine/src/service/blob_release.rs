@@ -3,7 +3,7 @@
 use std::{mem, time::Duration};
 
 use syncline_rpc::{ShardClient, ShardFault, within};
-use syncline_scheduler::ids::ShardIndex;
+use syncline_scheduler::ids::{ContentDigest, ShardIndex};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
@@ -24,16 +24,16 @@ const DIGESTS_PER_CALL: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Released {
     /// Since the last round.
-    fresh: Vec<String>,
+    fresh: Vec<ContentDigest>,
     /// Since the one before: they have waited long enough at the next.
-    waiting: Vec<String>,
+    waiting: Vec<ContentDigest>,
     /// Rounds go on: there is one sequence of them at a time.
     in_rounds: bool,
 }
 
 impl Released {
     /// Whether rounds are to begin: there was nothing.
-    fn add(&mut self, digests: Vec<String>) -> bool {
+    fn add(&mut self, digests: Vec<ContentDigest>) -> bool {
         let first = !self.in_rounds && !digests.is_empty();
         self.in_rounds |= first;
         self.fresh.extend(digests);
@@ -41,7 +41,7 @@ impl Released {
     }
 
     /// A round: returns what has waited for a whole one.
-    fn due(&mut self) -> Vec<String> {
+    fn due(&mut self) -> Vec<ContentDigest> {
         mem::replace(&mut self.waiting, mem::take(&mut self.fresh))
     }
 
@@ -54,7 +54,7 @@ impl Released {
 
 impl ShardControl {
     /// Lets the shards remove blobs, soon. What a shard does not hear of stays until blobs are collected.
-    pub(super) fn release_blobs(&self, digests: Vec<String>) {
+    pub(super) fn release_blobs(&self, digests: Vec<ContentDigest>) {
         if lock(&self.released).add(digests) {
             let control = self.clone();
             tokio::spawn(async move { control.release_in_rounds().await });
@@ -75,7 +75,7 @@ impl ShardControl {
     }
 
     /// Nobody notes which shard keeps a blob: each is told.
-    pub(super) async fn release_everywhere(&self, digests: &[String]) {
+    pub(super) async fn release_everywhere(&self, digests: &[ContentDigest]) {
         for shard in self.shards.indices() {
             let (epoch, digests, of_standby) = (self.epoch, digests.to_vec(), digests.to_vec());
             let call = self.shards.call_if_present(shard, |c| async move {
@@ -94,7 +94,7 @@ impl ShardControl {
 
     /// The process that follows a shard has its blobs, too. What it does not hear of stays until blobs are
     /// collected.
-    async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<String>) {
+    async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<ContentDigest>) {
         let epoch = self.epoch;
         let release = |c: ShardClient| async move { c.release(within(CALL_TIMEOUT), epoch, digests).await };
         // One that hangs holds up nobody.
@@ -112,24 +112,30 @@ mod tests {
     use super::Released;
     use crate::service::fake_shard::control_with;
     use syncline_rpc::{ShardRequest, ShardResponse};
+    use syncline_scheduler::ids::ContentDigest;
+
+    const A: ContentDigest = ContentDigest::from_bytes([0xa; 32]);
+    const B: ContentDigest = ContentDigest::from_bytes([0xb; 32]);
+    const C: ContentDigest = ContentDigest::from_bytes([0xc; 32]);
+    const D: ContentDigest = ContentDigest::from_bytes([0xd; 32]);
 
     #[test]
     fn what_is_released_between_two_rounds_waits_for_a_whole_one() {
         let mut released = Released::default();
         assert!(!released.add(vec![]), "there is nothing to do");
-        assert!(released.add(vec!["a".into()]));
-        assert_eq!(released.due(), Vec::<String>::new());
-        assert!(!released.add(vec!["b".into()]), "rounds go on already");
-        assert_eq!(released.due(), ["a"]);
+        assert!(released.add(vec![A]));
+        assert_eq!(released.due(), []);
+        assert!(!released.add(vec![B]), "rounds go on already");
+        assert_eq!(released.due(), [A]);
         assert!(!released.is_over());
-        assert_eq!(released.due(), ["b"]);
-        assert!(!released.add(vec!["c".into()]), "the round is not over while shards are told");
+        assert_eq!(released.due(), [B]);
+        assert!(!released.add(vec![C]), "the round is not over while shards are told");
         assert!(!released.is_over());
-        for due in [vec![], vec!["c"], vec![]] {
+        for due in [vec![], vec![C], vec![]] {
             assert_eq!(released.due(), due);
         }
         assert!(released.is_over());
-        assert!(released.add(vec!["d".into()]), "the next rounds begin");
+        assert!(released.add(vec![D]), "the next rounds begin");
     }
 
     #[tokio::test]
@@ -143,9 +149,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let (control, _inbox) = control_with(0, answer).await;
-        for digest in ["a", "b"] {
-            control.release_blobs(vec![digest.to_owned()]);
+        for digest in [A, B] {
+            control.release_blobs(vec![digest]);
         }
-        assert_eq!(asked.recv().await.unwrap(), ["a", "b"]);
+        assert_eq!(asked.recv().await.unwrap(), [A, B]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline_rpc::{EngineFault, ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{Input, TaskFault},
-    ids::RunId,
+    ids::{ContentDigest, RunId},
 };
 
 use tokio::time::{Instant, sleep_until, timeout};
@@ -51,7 +51,7 @@ impl ShardControl {
         run: &RunId,
         number: u64,
         bytes: u64,
-    ) -> Result<Vec<String>, EngineFault> {
+    ) -> Result<Vec<ContentDigest>, EngineFault> {
         let _sharing = self.shared_parts.sharing().await;
         let each = self.shards.indices().map(|shard| async move {
             let share = |c: ShardClient| async move {
@@ -69,14 +69,14 @@ impl ShardControl {
             Err(EngineFault::Shard { shard, cause })
         });
         // What is of no use without the others is not waited for.
-        let parts: Vec<String> = futures::future::try_join_all(each).await?;
+        let parts: Vec<ContentDigest> = futures::future::try_join_all(each).await?;
         self.release_later(&parts, bytes);
         Ok(parts)
     }
 
     /// Has the shards drop the parts of a checkpoint when whoever asked for them last has had the time to
     /// fetch them. What an engine that ends before does not release, the collection of blobs does.
-    fn release_later(&self, parts: &[String], bytes: u64) {
+    fn release_later(&self, parts: &[ContentDigest], bytes: u64) {
         let (control, parts) = (self.clone(), parts.to_vec());
         let until = self.shared_parts.keep(&parts, bytes, Instant::now());
         tokio::spawn(async move {

@@ -62,7 +62,7 @@ impl ClientService for ClientHandler {
         }
         self.context.all_shards()?;
         if let Some((_, train)) = spec.train() {
-            self.context.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
+            self.context.check_blobs(train.model.blobs().into()).await?;
         }
         let job = spec.id.clone();
         let submission = Input::Submit(Submission { spec: Box::new(spec), nonce, replace });

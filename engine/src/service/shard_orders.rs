@@ -112,7 +112,7 @@ impl ShardControl {
                 layout: train.shard_layout(),
                 optimizer: train.shard_optimizer(),
                 clip_norm: train.shard_clip_norm(),
-                initial: train.model.initial.clone(),
+                initial: train.model.initial,
                 resumed: train.resume.as_ref().map(|resume| resume.steps.clone()),
                 checkpoint: with.checkpoint(),
                 known_through,

@@ -165,12 +165,17 @@ mod tests {
         atomic::{AtomicBool, Ordering},
     };
 
-    use syncline_scheduler::{fault_code::FaultCode, ids::Generation};
+    use syncline_scheduler::{
+        fault_code::FaultCode,
+        ids::{ContentDigest, Generation},
+    };
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::service::{fake_shard::control_with, shard_control::SNAPSHOTS_AT_ONCE};
     use syncline_rpc::{ShardRequest, ShardResponse};
+
+    const DIGEST: ContentDigest = ContentDigest::from_bytes([0xd; 32]);
 
     fn run() -> RunId {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
@@ -182,7 +187,7 @@ mod tests {
         move |_| {
             ShardResponse::Snapshot(match was_asked.swap(true, Ordering::Relaxed) {
                 false => Err(fault.clone()),
-                true => Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }),
+                true => Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: DIGEST }),
             })
         }
     }
@@ -269,7 +274,7 @@ mod tests {
         let answer = move |request: ShardRequest| match request {
             ShardRequest::Snapshot { name, .. } => {
                 let _ = requests.send(name);
-                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }))
+                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: DIGEST }))
             }
             _ => {
                 let _ = requests.send("close".into());
@@ -293,7 +298,7 @@ mod tests {
         let answer = move |request: ShardRequest| match request {
             ShardRequest::Snapshot { version, name, .. } => {
                 let _ = requests.send(format!("snapshot {version:?} {name}"));
-                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }))
+                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: DIGEST }))
             }
             ShardRequest::Close { run, .. } => {
                 let _ = requests.send(format!("close {}", run.job));
@@ -310,7 +315,7 @@ mod tests {
         control.close_shards(&run(), LastWeights::Keep);
         assert!(ended.await.is_err(), "aborted");
         match inbox.input().await {
-            Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),
+            Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, DIGEST),
             other => panic!("{other:?}"),
         }
         assert_eq!(asked.recv().await.as_deref(), Some("snapshot None last"));

@@ -165,11 +165,11 @@ async fn a_shard_whose_disk_is_nearly_full_or_takes_no_file_is_named() {
 async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
     let rig = Rig::start(1).await;
     let client = rig.client().await;
-    // `training_job` names its blobs by single letters; this is the forward model.
-    rig.announce(rig.start_shard_without("f").await).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
+    let digest = spec(&job).train().unwrap().1.model.forward;
+    rig.announce(rig.start_shard_without(Some(digest)).await).await.unwrap();
     let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap();
-    assert_eq!(refused, Err(EngineFault::MissingBlob { digest: "f".into() }));
+    assert_eq!(refused, Err(EngineFault::MissingBlob { digest }));
     assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
 }
 

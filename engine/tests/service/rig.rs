@@ -10,7 +10,7 @@ use syncline_rpc::{
     ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse,
     accept, answer_calls, channel, connect, hello::Role, within,
 };
-use syncline_scheduler::ids::ShardIndex;
+use syncline_scheduler::ids::{ContentDigest, ShardIndex};
 use tarpc::{
     client::Config,
     server::{self, Channel},
@@ -114,11 +114,11 @@ impl Rig {
 
     /// A shard that keeps every blob and holds no job.
     pub async fn start_shard(&self) -> ShardHello {
-        self.start_shard_without("").await
+        self.start_shard_without(None).await
     }
 
     /// The same, without this blob.
-    pub async fn start_shard_without(&self, missing: &'static str) -> ShardHello {
+    pub async fn start_shard_without(&self, missing: Option<ContentDigest>) -> ShardHello {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let respond = move |_, request| async move { Ok(answer(request, missing)) };
@@ -128,10 +128,10 @@ impl Rig {
     }
 }
 
-fn answer(request: ShardRequest, missing: &str) -> ShardResponse {
+fn answer(request: ShardRequest, missing: Option<ContentDigest>) -> ShardResponse {
     match request {
         ShardRequest::HasBlobs { digests } => {
-            ShardResponse::HasBlobs(digests.iter().map(|digest| digest != missing).collect())
+            ShardResponse::HasBlobs(digests.iter().map(|digest| Some(*digest) != missing).collect())
         }
         ShardRequest::ListJobs { .. } => ShardResponse::ListJobs(Ok(Vec::new())),
         ShardRequest::SetAddresses { .. } => ShardResponse::SetAddresses(Ok(())),

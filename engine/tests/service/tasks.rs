@@ -16,7 +16,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     graph::TaskId,
-    ids::{JobId, JobRef, Superstep},
+    ids::{ContentDigest, JobId, JobRef, Superstep},
     tasks::{
         Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
         Progress, RunningCall, TaskIndex, TaskQuery, TaskState,
@@ -285,7 +285,7 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
         "{gap:?}"
     );
     let mut large = call(b"3");
-    large.args.push(Arg::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 }));
+    large.args.push(Arg::Blob(BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 1 }));
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };
     assert_eq!(extend(2, vec![large.clone()]).await, Err(missing), "who keeps the value is not there");
     rig.announce(rig.start_shard().await).await.unwrap();
@@ -387,7 +387,7 @@ async fn a_graph_that_is_there_is_answered_with_that_whether_or_not_a_shard_stil
     let mut rig = Rig::start(1).await;
     rig.announce(rig.start_shard().await).await.unwrap();
     let mut large = call(b"1");
-    large.args.push(Arg::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 }));
+    large.args.push(Arg::Blob(BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 1 }));
     let spec = graph("large", vec![large]);
     let submit = async |rig: &Rig, nonce, replace| {
         let client = rig.client().await;

@@ -22,7 +22,12 @@ use std::io;
 
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::spec::{DataSpec, Layout, Optimizer, ResumeSpec, Split};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    spec::{DataSpec, Layout, Optimizer, ResumeSpec, Split},
+};
+
+use crate::content::digest_of;
 
 /// Name of the entry in the metadata.
 const ABOUT: &str = "syncline.checkpoint";
@@ -54,14 +59,14 @@ pub struct CheckpointAbout {
     pub samples: Option<CheckpointSamples>,
     /// Of the values, and of each of the optimizer's moments, in hex. Not checked where there are none.
     #[serde(default)]
-    digests: Vec<String>,
+    digests: Vec<ContentDigest>,
 }
 
 /// Which samples a training was given: by their number alone others are taken for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSamples {
     /// BLAKE3 of all files of its data.
-    pub digest: Option<String>,
+    pub digest: Option<ContentDigest>,
     /// Which of them test.
     pub split: Split,
     /// How many validate.
@@ -79,7 +84,7 @@ impl CheckpointSamples {
             _ => None,
         };
         let DataSpec { digest, split, validation_percent, .. } = data;
-        Self { digest: digest.clone(), split: *split, validation_percent: *validation_percent, hold_out_seed }
+        Self { digest: *digest, split: *split, validation_percent: *validation_percent, hold_out_seed }
     }
 }
 
@@ -97,7 +102,7 @@ impl CheckpointAbout {
         let Some(about) = entry(ABOUT) else {
             return Err(damaged("it holds weights and no checkpoint".into()));
         };
-        if entry(ABOUT_DIGEST).is_some_and(|digest| *digest != digest_of(about)) {
+        if entry(ABOUT_DIGEST).is_some_and(|digest| *digest != digest_of(about.as_bytes()).to_string()) {
             return Err(damaged(
                 "what it says of the training is not what was written: it was damaged or changed".into(),
             ));
@@ -115,15 +120,11 @@ impl CheckpointAbout {
             let (start, end) = (piece.offset as usize, (piece.offset + piece.bytes) as usize);
             digest_of(&file[start..end])
         };
-        if !about.digests.is_empty() && !sections.whole().map(digest).eq(about.digests.iter().cloned()) {
+        if !about.digests.is_empty() && !sections.whole().map(digest).eq(about.digests.iter().copied()) {
             return Err(damaged(
                 "its numbers are not those that were written: it was damaged or changed".into(),
             ));
         }
         Ok(about)
     }
-}
-
-fn digest_of(bytes: impl AsRef<[u8]>) -> String {
-    blake3::hash(bytes.as_ref()).to_hex().to_string()
 }

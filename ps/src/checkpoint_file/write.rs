@@ -7,10 +7,14 @@ use std::{
 
 use blake3::Hasher;
 use safetensors::tensor::{Dtype, TensorInfo};
-use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun},
+};
 
-use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, CheckpointSamples, FORMAT, MOMENTS, Sections, digest_of};
+use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, CheckpointSamples, FORMAT, MOMENTS, Sections};
 use crate::{
+    content::{digest_from, digest_of},
     shard::{CHUNK_ELEMENTS, CheckpointPart},
     tensor_header::tensor_header,
 };
@@ -50,7 +54,7 @@ pub fn write_checkpoint_file(
     let Some((mut about, sections)) = about.filter(|(about, _)| about.layout.elements() == Some(at)) else {
         return Err(damaged("its parts do not make up the whole"));
     };
-    about.digests = hex(&hashers[..about.digests.len()]);
+    about.digests = digests(&hashers[..about.digests.len()]);
     let head = header(&about)?;
     let room = sections.values(ElementRange { start: 0, end: 0 }).offset - 8;
     if head.len() as u64 > room {
@@ -73,7 +77,7 @@ fn begin(
 ) -> io::Result<(CheckpointAbout, Sections)> {
     let (layout, optimizer) = (part.layout().clone(), part.optimizer());
     // All as long as they will be.
-    let digests = hex(&vec![Hasher::new(); 1 + optimizer.moments() as usize]);
+    let digests = digests(&vec![Hasher::new(); 1 + optimizer.moments() as usize]);
     let (resume, samples) = (resume.clone(), samples.clone());
     let about = CheckpointAbout { format: FORMAT, optimizer, layout, resume, samples, digests };
     let elements = about.layout.elements().ok_or_else(|| damaged("it has too many parameters"))?;
@@ -116,8 +120,8 @@ fn write_part(
     Ok(at)
 }
 
-fn hex(hashers: &[Hasher]) -> Vec<String> {
-    hashers.iter().map(|hasher| hasher.finalize().to_hex().to_string()).collect()
+fn digests(hashers: &[Hasher]) -> Vec<ContentDigest> {
+    hashers.iter().map(|hasher| digest_from(hasher.finalize())).collect()
 }
 
 fn add_steps(runs: &mut Vec<StepRun>, elements: u64, steps: u64) {
@@ -132,7 +136,7 @@ fn add_steps(runs: &mut Vec<StepRun>, elements: u64, steps: u64) {
 fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
     let CheckpointAbout { layout, optimizer, .. } = about;
     let text = serde_json::to_string(about)?;
-    let digest = digest_of(&text);
+    let digest = digest_of(text.as_bytes()).to_string();
     let metadata = BTreeMap::from([(ABOUT, text), (ABOUT_DIGEST, digest)]);
     let sections =
         Sections::new(0, layout, optimizer).ok_or_else(|| damaged("it has too many parameters"))?;

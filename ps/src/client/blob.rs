@@ -4,13 +4,15 @@ use std::{
     io::{self, Read, Write},
     time::Duration,
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{ShardFault, Token};
 
 use super::{Addresses, CancelToken, Link, LinkError, retry::RetryBudget};
 use crate::{
     PsError,
-    wire::{Digest, MAX_BLOB_BYTES, Request},
+    content::digest_of,
+    wire::{MAX_BLOB_BYTES, Request},
 };
 
 /// Memory is asked for in steps of this size, so that a wrong length cannot exhaust it.
@@ -40,41 +42,39 @@ impl BlobClient {
 
     /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there
     /// already.
-    pub fn put(&self, address: &str, bytes: &[u8]) -> Result<String, PsError> {
-        let digest = blake3::hash(bytes);
-        self.put_as(address, *digest.as_bytes(), bytes).map_err(|t| t.into_error(address))?;
-        Ok(digest.to_hex().to_string())
+    pub fn put(&self, address: &str, bytes: &[u8]) -> Result<ContentDigest, PsError> {
+        let digest = digest_of(bytes);
+        self.put_as(address, digest, bytes).map_err(|t| t.into_error(address))?;
+        Ok(digest)
     }
 
     /// As [`put`](Self::put), on the shard that the digest says: many blobs spread over all of `addresses`.
-    pub fn put_by_digest(&self, addresses: &[String], bytes: &[u8]) -> Result<String, PsError> {
-        let digest = *blake3::hash(bytes).as_bytes();
-        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
-        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
+    pub fn put_by_digest(&self, addresses: &[String], bytes: &[u8]) -> Result<ContentDigest, PsError> {
+        let digest = digest_of(bytes);
+        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(digest))?;
         self.put_as(address, digest, bytes).map_err(|t| t.into_error(address))?;
-        Ok(hex)
+        Ok(digest)
     }
 
     /// As [`get`](Self::get), asking the shard that the digest says first.
-    pub fn get_by_digest(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
-        let ordered: Vec<String> = first_by_digest(addresses, digest_from_hex(digest)?).cloned().collect();
+    pub fn get_by_digest(&self, addresses: &[String], digest: ContentDigest) -> Result<Vec<u8>, PsError> {
+        let ordered: Vec<String> = first_by_digest(addresses, digest).cloned().collect();
         self.get(&ordered, digest)
     }
 
     /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
-    pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
-        let wanted = digest_from_hex(digest)?;
+    pub fn get(&self, addresses: &[String], digest: ContentDigest) -> Result<Vec<u8>, PsError> {
         // One that cannot be asked may have it whole: only where all were asked it is lost.
         let (mut lost, mut unasked) = (missing(digest), None);
         for address in addresses {
             self.cancel_token.check()?;
-            let got = self.get_from(address, wanted);
+            let got = self.get_from(address, digest);
             self.cancel_token.let_go();
             self.cancel_token.check()?;
             match got {
                 Ok(Fetched::Whole(bytes)) => return Ok(bytes),
                 Ok(Fetched::Damaged) => {
-                    lost = PsError::Damaged { digest: digest.into(), address: address.clone() };
+                    lost = PsError::Damaged { digest, address: address.clone() };
                 }
                 Ok(Fetched::Missing) => {}
                 Err(error) => unasked = Some(error.into_error(address)),
@@ -89,7 +89,7 @@ impl BlobClient {
     pub fn get_within(
         &self,
         addresses: &Addresses,
-        digest: &str,
+        digest: ContentDigest,
         limit: Duration,
     ) -> Result<Vec<u8>, PsError> {
         let (mut away, mut missing) =
@@ -109,19 +109,18 @@ impl BlobClient {
 
     /// Whether the shard at `address` keeps the blob whole. It reads all of it, and removes it if it is
     /// damaged.
-    pub fn has(&self, address: &str, digest: &str) -> Result<bool, PsError> {
-        let wanted = digest_from_hex(digest)?;
-        let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.check_blob(wanted));
+    pub fn has(&self, address: &str, digest: ContentDigest) -> Result<bool, PsError> {
+        let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.check_blob(digest));
         found.map(|size| size.is_some()).map_err(|t| t.into_error(address))
     }
 
-    fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
+    fn put_as(&self, address: &str, digest: ContentDigest, bytes: &[u8]) -> Result<(), LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         let request = Request::PutBlob { digest };
         link.put_blob(&request, digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))
     }
 
-    fn get_from(&self, address: &str, digest: Digest) -> Result<Fetched, LinkError> {
+    fn get_from(&self, address: &str, digest: ContentDigest) -> Result<Fetched, LinkError> {
         let mut link = Link::open_under(&self.cancel_token, address, &self.token, self.limit)?;
         let Some(total) = link.find_blob(digest)? else { return Ok(Fetched::Missing) };
         let whole = fetch_whole(&mut link, digest, total.min(MAX_BLOB_BYTES))?;
@@ -137,11 +136,15 @@ enum Fetched {
 }
 
 /// Fetches a blob of so many bytes that the shard has; `None` if it has it no longer, because it was damaged.
-pub(super) fn fetch_whole(link: &mut Link, digest: Digest, total: u64) -> Result<Option<Vec<u8>>, LinkError> {
+pub(super) fn fetch_whole(
+    link: &mut Link,
+    digest: ContentDigest,
+    total: u64,
+) -> Result<Option<Vec<u8>>, LinkError> {
     let fetch = |link: &mut Link| {
         let coming = link.ask_whole_blob(digest, total)?;
         let bytes = read_blob(link, coming)?;
-        Ok((coming == total && *blake3::hash(&bytes).as_bytes() == digest).then_some(bytes))
+        Ok((coming == total && digest_of(&bytes) == digest).then_some(bytes))
     };
     match fetch(link)? {
         // The shard removes what its disk has damaged, so that it is uploaded again. It is there all the same
@@ -164,22 +167,20 @@ fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkError> {
     Ok(bytes)
 }
 
-pub(super) fn missing(digest: &str) -> PsError {
-    PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
+pub(super) fn missing(digest: ContentDigest) -> PsError {
+    PsError::Refused { fault: ShardFault::MissingBlob { digest } }
 }
 
 /// The addresses of all shards, in order, beginning with the one that the digest says: what has many digests
 /// is spread over all of them.
-pub(super) fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
-    let [a, b, c, d, ..] = digest;
+pub(super) fn first_by_digest(addresses: &[String], digest: ContentDigest) -> impl Iterator<Item = &String> {
+    let [a, b, c, d, ..] = *digest.as_bytes();
     let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
     addresses[first..].iter().chain(&addresses[..first])
 }
 
-/// A digest from its 64 hexadecimal digits.
-pub fn digest_from_hex(hex: &str) -> Result<Digest, PsError> {
-    match blake3::Hash::from_hex(hex) {
-        Ok(hash) => Ok(*hash.as_bytes()),
-        Err(_) => Err(PsError::Digest { given: hex.chars().take(80).collect() }),
-    }
+/// A digest as somebody has typed it: its 64 hexadecimal digits, capitals or not.
+pub fn digest_from_hex(hex: &str) -> Result<ContentDigest, PsError> {
+    let invalid = |_| PsError::Digest { given: hex.chars().take(80).collect() };
+    hex.to_ascii_lowercase().parse().map_err(invalid)
 }

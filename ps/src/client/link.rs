@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{
     GREETING_TIMEOUT, ShardFault, ShardPosition, Token,
@@ -16,7 +17,7 @@ use crate::{
     PsError,
     error::unreached,
     transport::{Channel, Greeting, Socket, Transport, connect_tcp},
-    wire::{Digest, Reply, Request, WireError},
+    wire::{Reply, Request, WireError},
 };
 
 /// An open connection. Any error leaves it out of step: drop it.
@@ -234,12 +235,12 @@ impl Link {
     }
 
     /// Size of a blob on this shard, if it is there.
-    pub(crate) fn stat_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+    pub(crate) fn stat_blob(&mut self, digest: ContentDigest) -> Result<Option<u64>, LinkError> {
         self.blob_size(&Request::StatBlob { digest })
     }
 
     /// The same, once the shard has read all of the blob. A damaged one is removed there.
-    pub(crate) fn check_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+    pub(crate) fn check_blob(&mut self, digest: ContentDigest) -> Result<Option<u64>, LinkError> {
         self.blob_size(&Request::CheckBlob { digest })
     }
 
@@ -253,7 +254,7 @@ impl Link {
 
     /// The same; an error where the other process of the shard may have it. A stat does not tell, so that it
     /// is asked for the blob itself.
-    pub(crate) fn find_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+    pub(crate) fn find_blob(&mut self, digest: ContentDigest) -> Result<Option<u64>, LinkError> {
         if let Some(bytes) = self.stat_blob(digest)? {
             return Ok(Some(bytes));
         }
@@ -264,7 +265,7 @@ impl Link {
     }
 
     /// As [`find_blob`](Self::find_blob), of a blob that the shard has read, and found whole.
-    pub(crate) fn find_whole_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+    pub(crate) fn find_whole_blob(&mut self, digest: ContentDigest) -> Result<Option<u64>, LinkError> {
         match self.check_blob(digest)? {
             None => self.find_blob(digest),
             found => Ok(found),
@@ -277,7 +278,7 @@ impl Link {
     pub(crate) fn put_blob(
         &mut self,
         request: &Request,
-        digest: Digest,
+        digest: ContentDigest,
         bytes: u64,
         limit: Option<Duration>,
         send: impl FnOnce(&mut Channel) -> io::Result<()>,
@@ -296,7 +297,12 @@ impl Link {
     }
 
     /// Asks for a piece of a blob that is known to be there; its bytes must be read next.
-    pub(crate) fn ask_blob(&mut self, digest: Digest, offset: u64, length: u64) -> Result<(), LinkError> {
+    pub(crate) fn ask_blob(
+        &mut self,
+        digest: ContentDigest,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), LinkError> {
         self.ask(&Request::GetBlob { digest, offset, length })?;
         match self.answer()? {
             (Reply::Blob { .. }, body) if body == length => Ok(()),
@@ -306,7 +312,7 @@ impl Link {
 
     /// Asks for a blob that should have `length` bytes, and says how many of them come: fewer of one that the
     /// shard's disk has cut short.
-    pub(crate) fn ask_whole_blob(&mut self, digest: Digest, length: u64) -> Result<u64, LinkError> {
+    pub(crate) fn ask_whole_blob(&mut self, digest: ContentDigest, length: u64) -> Result<u64, LinkError> {
         self.ask(&Request::GetBlob { digest, offset: 0, length })?;
         match self.answer()? {
             (Reply::Blob { .. }, body) if body <= length => Ok(body),

@@ -7,17 +7,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{ShardFault, Token};
 
 use super::{
     CancelToken, Link, LinkError,
-    blob::{digest_from_hex, fetch_whole, first_by_digest, missing},
+    blob::{fetch_whole, first_by_digest, missing},
     unexpected_reply,
 };
 use crate::{
     PsError,
-    wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
+    content::digest_from,
+    wire::{MAX_BLOB_BYTES, Reply, Request},
 };
 
 /// Most connections to one shard that wait for their next use.
@@ -81,14 +83,13 @@ impl ValueClient {
         addresses: &[String],
         parts: [&[u8]; 2],
         cancel_token: &CancelToken,
-    ) -> Result<String, PsError> {
+    ) -> Result<ContentDigest, PsError> {
         let mut hasher = blake3::Hasher::new();
         for part in parts {
             hasher.update(part);
         }
-        let hash = hasher.finalize();
-        let (digest, hex) = (*hash.as_bytes(), hash.to_hex().to_string());
-        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
+        let digest = digest_from(hasher.finalize());
+        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(digest))?;
         let named = |error| match error {
             // Whoever reads it is far from the shard, and does not know which one took the value.
             LinkError::Fault(ShardFault::Io { what, cause }) => {
@@ -97,7 +98,7 @@ impl ValueClient {
             other => other,
         };
         match self.with_link(address, cancel_token, |link| put(link, digest, parts, self.read_limit)) {
-            Ok(()) => Ok(hex),
+            Ok(()) => Ok(digest),
             Err(error) => cancel_token.check().and(Err(named(error).into_error(address))),
         }
     }
@@ -107,22 +108,21 @@ impl ValueClient {
     pub fn get(
         &self,
         addresses: &[String],
-        digest: &str,
+        digest: ContentDigest,
         bytes: u64,
         cancel_token: &CancelToken,
     ) -> Result<Vec<u8>, PsError> {
-        let wanted = digest_from_hex(digest)?;
         // One that cannot be asked may have it whole: only where all were asked it is lost.
         let (mut lost, mut unasked) = (missing(digest), None);
-        for address in first_by_digest(addresses, wanted) {
+        for address in first_by_digest(addresses, digest) {
             let got = self.with_link(address, cancel_token, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
                 link.set_read_timeout(Some(self.read_limit))?;
-                fetch_whole(link, wanted, bytes)
+                fetch_whole(link, digest, bytes)
             });
             match got {
                 Ok(Some(value)) => return Ok(value),
-                Ok(None) => lost = PsError::Damaged { digest: digest.into(), address: address.clone() },
+                Ok(None) => lost = PsError::Damaged { digest, address: address.clone() },
                 Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => {}
                 Err(error) => unasked = Some(error.into_error(address)),
             }
@@ -167,7 +167,12 @@ impl ValueClient {
     }
 }
 
-fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2], read_limit: Duration) -> Result<(), LinkError> {
+fn put(
+    link: &mut Link,
+    digest: ContentDigest,
+    parts: [&[u8]; 2],
+    read_limit: Duration,
+) -> Result<(), LinkError> {
     let mut head = Vec::new();
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     Request::PutValue { digest }.encode(bytes, &mut head);
@@ -226,12 +231,12 @@ mod tests {
         shard.stop();
         let _shard = start(dir.path(), address, &token);
         assert_eq!(
-            values.get(&addresses, &first, 9, &nobody()).unwrap(),
+            values.get(&addresses, first, 9, &nobody()).unwrap(),
             b"saltfirst",
             "through a stop, and a new connection"
         );
         let second = values.put(&addresses, [b"salt", b"second"], &nobody()).unwrap();
-        assert_eq!(values.get(&addresses, &second, 10, &nobody()).unwrap(), b"saltsecond");
+        assert_eq!(values.get(&addresses, second, 10, &nobody()).unwrap(), b"saltsecond");
         assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "one is enough");
     }
 
@@ -266,18 +271,22 @@ mod tests {
         let values = ValueClient::new(token);
         let digest = values.put(&addresses, [b"salt", b"value"], &nobody()).unwrap();
         assert!(
-            values.get(&addresses, &"ab".repeat(32), 9, &nobody()).unwrap_err().to_string().contains("E4")
+            values
+                .get(&addresses, ContentDigest::LOWEST, 9, &nobody())
+                .unwrap_err()
+                .to_string()
+                .contains("E4")
         );
         for bytes in [8, 10] {
             assert!(
-                matches!(values.get(&addresses, &digest, bytes, &nobody()), Err(PsError::Damaged { .. })),
+                matches!(values.get(&addresses, digest, bytes, &nobody()), Err(PsError::Damaged { .. })),
                 "{bytes}"
             );
         }
-        assert_eq!(values.get(&addresses, &digest, 9, &nobody()).unwrap(), b"saltvalue", "it is still there");
+        assert_eq!(values.get(&addresses, digest, 9, &nobody()).unwrap(), b"saltvalue", "it is still there");
         let nobody_there = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         for beside in [[addresses[0].clone(), nobody_there.clone()], [nobody_there, addresses[0].clone()]] {
-            let away = values.get(&beside, &digest, 8, &nobody()).unwrap_err();
+            let away = values.get(&beside, digest, 8, &nobody()).unwrap_err();
             assert!(away.is_away(), "the other one may have it whole: {away}");
         }
         assert!(values.put(&[], [b"salt", b"value"], &nobody()).is_err(), "no shard is named");
@@ -289,7 +298,7 @@ mod tests {
         type Call = fn(&ValueClient, &[String], [&[u8]; 2], &CancelToken) -> Result<(), PsError>;
         let calls: [Call; 2] = [
             |values, at, value, token| values.put(at, value, token).map(drop),
-            |values, at, _, token| values.get(at, &"ab".repeat(32), 9, token).map(drop),
+            |values, at, _, token| values.get(at, ContentDigest::LOWEST, 9, token).map(drop),
         ];
         for (call, greets) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
             let (listener, cancel_token) = (TcpListener::bind("127.0.0.1:0").unwrap(), nobody());

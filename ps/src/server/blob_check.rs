@@ -7,18 +7,19 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, OnceLock},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use rustix::fs::Advice;
 use syncline_rpc::ShardFault;
 use tracing::warn;
 
 use super::{Shared, blobs::disk_fault, checkpoint_digest, checkpoints, damaged_snapshot};
-use crate::{shard::lock, wire::Digest};
+use crate::{content::digest_from, shard::lock};
 
 /// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while
 /// a blob is read waits for what that finds.
 #[derive(Default)]
-pub(super) struct BlobChecks(Mutex<HashMap<Digest, Arc<Check>>>);
+pub(super) struct BlobChecks(Mutex<HashMap<ContentDigest, Arc<Check>>>);
 
 /// Size of a blob that is whole; `None`: there is none.
 type Check = OnceLock<Result<Option<u64>, ShardFault>>;
@@ -26,7 +27,7 @@ type Check = OnceLock<Result<Option<u64>, ShardFault>>;
 impl BlobChecks {
     fn share(
         &self,
-        digest: &Digest,
+        digest: &ContentDigest,
         read: impl FnOnce() -> Result<Option<u64>, ShardFault>,
     ) -> Result<Option<u64>, ShardFault> {
         let check = lock(&self.0).entry(*digest).or_default().clone();
@@ -41,11 +42,11 @@ impl BlobChecks {
 
 /// As [`stat`](super::blobs::BlobStore::stat), of a blob that is read as a whole first. A damaged one is
 /// removed: without it the blob can be given again, by a peer or by whoever made it.
-pub(super) fn check(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+pub(super) fn check(shared: &Shared, digest: &ContentDigest) -> Result<Option<u64>, ShardFault> {
     shared.blob_checks.share(digest, || read_and_judge(shared, digest))
 }
 
-fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+fn read_and_judge(shared: &Shared, digest: &ContentDigest) -> Result<Option<u64>, ShardFault> {
     let Some(bytes) = shared.blobs.stat(digest)? else { return Ok(None) };
     let path = shared.blobs.path(digest);
     match is_whole(digest, &path, hash_of) {
@@ -66,9 +67,9 @@ fn read_and_judge(shared: &Shared, digest: &Digest) -> Result<Option<u64>, Shard
 /// Whether a file is what its digest says. What is read may be wrong where the file is right, as by a bad
 /// cable, or memory: only what is wrong twice, the second time from the disk itself, is taken for damaged.
 fn is_whole(
-    digest: &Digest,
+    digest: &ContentDigest,
     path: &Path,
-    mut hash_of: impl FnMut(&Path) -> io::Result<Digest>,
+    mut hash_of: impl FnMut(&Path) -> io::Result<ContentDigest>,
 ) -> io::Result<bool> {
     if hash_of(path)? == *digest {
         return Ok(true);
@@ -83,10 +84,10 @@ fn is_whole(
 }
 
 /// Cost: a pass over the file, in pieces.
-pub(super) fn hash_of(path: &Path) -> io::Result<Digest> {
+pub(super) fn hash_of(path: &Path) -> io::Result<ContentDigest> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(File::open(path)?)?;
-    Ok(*hasher.finalize().as_bytes())
+    Ok(digest_from(hasher.finalize()))
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn a_file_is_damaged_only_if_it_is_read_wrongly_twice() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let (right, wrong) = ([1; 32], [2; 32]);
+        let [right, wrong] = [1, 2].map(|byte| ContentDigest::from_bytes([byte; 32]));
         for (reads, whole) in [(vec![right], true), (vec![wrong, right], true), (vec![wrong, wrong], false)] {
             let mut reads = reads.into_iter();
             let found = is_whole(&right, file.path(), |_| Ok(reads.next().unwrap()));
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_a_blob_that_is_being_read_waits_for_what_that_finds_and_the_next_one_reads_it_again() {
-        let (checks, digest) = (BlobChecks::default(), [7; 32]);
+        let (checks, digest) = (BlobChecks::default(), ContentDigest::LOWEST);
         let ((begin, begun), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
         thread::scope(|scope| {
             let checks = &checks;

@@ -5,24 +5,25 @@ use std::{
     collections::HashSet,
     sync::{Condvar, Mutex, PoisonError},
 };
+use syncline_scheduler::ids::ContentDigest;
 
-use crate::{shard::lock, wire::Digest};
+use crate::shard::lock;
 
 #[derive(Default)]
 pub(super) struct BlobFetches {
-    current: Mutex<HashSet<Digest>>,
+    current: Mutex<HashSet<ContentDigest>>,
     ended: Condvar,
 }
 
 /// One that goes on until this is dropped.
 pub(super) struct BlobFetch<'a> {
     all: &'a BlobFetches,
-    digest: Digest,
+    digest: ContentDigest,
 }
 
 impl BlobFetches {
     /// Waits for whoever fetches the same one.
-    pub(super) fn begin(&self, digest: Digest) -> BlobFetch<'_> {
+    pub(super) fn begin(&self, digest: ContentDigest) -> BlobFetch<'_> {
         let mut current = lock(&self.current);
         while !current.insert(digest) {
             current = self.ended.wait(current).unwrap_or_else(PoisonError::into_inner);

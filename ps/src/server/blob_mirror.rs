@@ -10,6 +10,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{
     OutageLogger, ShardFault, ShardPeer,
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     client::{Link, LinkError},
     shard::Term,
-    wire::{BLOBS_PER_LIST, Digest, Reply, Request},
+    wire::{BLOBS_PER_LIST, Reply, Request},
 };
 
 /// The other process brings a blob to disk before it answers.
@@ -112,13 +113,13 @@ fn note(
 struct MissingBlobs {
     /// Those that the primary could not give as they are named: after a power cut some may be torn. They are
     /// asked for again after a while.
-    since: HashMap<Digest, Instant>,
+    since: HashMap<ContentDigest, Instant>,
     /// At this one the connection broke last time.
-    suspect: Option<Digest>,
+    suspect: Option<ContentDigest>,
     /// Those that this process could not keep last time: they come last.
-    unkept: HashSet<Digest>,
+    unkept: HashSet<ContentDigest>,
     /// One that is large, and the thread that copies it.
-    large: Option<(Digest, JoinHandle<Result<bool, LinkError>>)>,
+    large: Option<(ContentDigest, JoinHandle<Result<bool, LinkError>>)>,
 }
 
 /// How a look has ended without a fault.
@@ -132,18 +133,18 @@ enum Look {
 
 impl MissingBlobs {
     /// Whether it is too early to ask for it again.
-    fn holds(&self, digest: &Digest) -> bool {
+    fn holds(&self, digest: &ContentDigest) -> bool {
         self.since.get(digest).is_some_and(|since| since.elapsed() < DAMAGED_PAUSE)
     }
 
     /// What became of the large one, once its thread has ended.
-    fn end_of_large(&mut self) -> Option<(Digest, Result<bool, LinkError>)> {
+    fn end_of_large(&mut self) -> Option<(ContentDigest, Result<bool, LinkError>)> {
         let (digest, thread) = self.large.take_if(|(_, thread)| thread.is_finished())?;
         let copied = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked").into()));
         Some((digest, copied))
     }
 
-    fn is_copying(&self, digest: &Digest) -> bool {
+    fn is_copying(&self, digest: &ContentDigest) -> bool {
         self.large.as_ref().is_some_and(|(large, _)| large == digest)
     }
 
@@ -151,7 +152,7 @@ impl MissingBlobs {
     /// here. An error ends the look.
     fn judge(
         &mut self,
-        digest: Digest,
+        digest: ContentDigest,
         copied: Result<bool, LinkError>,
         primary: &str,
     ) -> Result<Option<LinkError>, LinkError> {
@@ -171,7 +172,7 @@ impl MissingBlobs {
 
     /// The connection broke at this one, maybe because its file cannot be read: it comes last from now on,
     /// and is damaged if that happens again.
-    fn suspect(&mut self, digest: Digest, error: io::Error, primary: &str) -> LinkError {
+    fn suspect(&mut self, digest: ContentDigest, error: io::Error, primary: &str) -> LinkError {
         if self.suspect.replace(digest) == Some(digest) {
             let same = io::Error::new(error.kind(), error.to_string());
             self.note(digest, LinkError::Broken(same), primary);
@@ -179,9 +180,9 @@ impl MissingBlobs {
         LinkError::Broken(error)
     }
 
-    fn note(&mut self, digest: Digest, error: LinkError, primary: &str) {
+    fn note(&mut self, digest: ContentDigest, error: LinkError, primary: &str) {
         if self.since.insert(digest, Instant::now()).is_none() {
-            let (blob, error) = (blake3::Hash::from_bytes(digest).to_hex(), error.into_error(primary));
+            let (blob, error) = (digest, error.into_error(primary));
             warn!(%blob, %error, "a blob of the primary is damaged, or cannot be read there: it is not on this process");
         }
     }
@@ -206,12 +207,13 @@ fn fetch_missing(
             missing.push(*digest);
         }
     }
-    let comes_last = |digest: &Digest| lacking.suspect == Some(*digest) || lacking.unkept.contains(digest);
+    let comes_last =
+        |digest: &ContentDigest| lacking.suspect == Some(*digest) || lacking.unkept.contains(digest);
     missing.sort_by_key(comes_last);
     lacking.unkept.clear();
     let mut first_fault = None;
     if !lacking.since.is_empty() {
-        let listed: HashSet<Digest> = listed.into_iter().collect();
+        let listed: HashSet<ContentDigest> = listed.into_iter().collect();
         lacking.since.retain(|digest, _| listed.contains(digest));
     }
     *looking = started.elapsed();
@@ -259,7 +261,7 @@ fn fetch_missing(
 fn copy_beside(
     shared: &Arc<Shared>,
     primary: &str,
-    digest: Digest,
+    digest: ContentDigest,
 ) -> io::Result<JoinHandle<Result<bool, LinkError>>> {
     let (shared, primary) = (shared.clone(), primary.to_owned());
     let work = move || {
@@ -270,8 +272,11 @@ fn copy_beside(
 
 /// All digests, asked for in pages: `page` gives the lowest from one on, `whole` of them where there may be
 /// more.
-fn pages<E>(whole: usize, mut page: impl FnMut(Digest) -> Result<Vec<Digest>, E>) -> Result<Vec<Digest>, E> {
-    let (mut all, mut first) = (Vec::new(), Some(Digest::default()));
+fn pages<E>(
+    whole: usize,
+    mut page: impl FnMut(ContentDigest) -> Result<Vec<ContentDigest>, E>,
+) -> Result<Vec<ContentDigest>, E> {
+    let (mut all, mut first) = (Vec::new(), Some(ContentDigest::LOWEST));
     while let Some(asked) = first {
         let more = page(asked)?;
         first = more.iter().max().filter(|_| more.len() >= whole).and_then(next_digest);
@@ -281,19 +286,19 @@ fn pages<E>(whole: usize, mut page: impl FnMut(Digest) -> Result<Vec<Digest>, E>
 }
 
 /// The lowest digest above this one, in the order of bytes; `None`: this is the highest.
-fn next_digest(digest: &Digest) -> Option<Digest> {
-    let mut next = *digest;
+fn next_digest(digest: &ContentDigest) -> Option<ContentDigest> {
+    let mut next = *digest.as_bytes();
     let last = next.iter().rposition(|byte| *byte < u8::MAX)?;
     next[last] += 1;
     next[last + 1..].fill(0);
-    Some(next)
+    Some(ContentDigest::from_bytes(next))
 }
 
 /// One page, from `first` on.
-fn list(link: &mut Link, first: Digest) -> Result<Vec<Digest>, LinkError> {
-    let max_bytes = (BLOBS_PER_LIST * size_of::<Digest>()) as u64;
+fn list(link: &mut Link, first: ContentDigest) -> Result<Vec<ContentDigest>, LinkError> {
+    let max_bytes = (BLOBS_PER_LIST * size_of::<ContentDigest>()) as u64;
     let body = ask_for_list(link, &Request::ListBlobs { first }, &Reply::BlobList, max_bytes)?;
-    Ok(body.as_chunks().0.to_vec())
+    Ok(body.as_chunks().0.iter().copied().map(ContentDigest::from_bytes).collect())
 }
 
 /// A fault of the other process.
@@ -305,20 +310,20 @@ fn of_peer(error: LinkError) -> LinkError {
 }
 
 /// How large a blob of the other process is; `None` if it is not there.
-fn stat(link: &mut Link, digest: Digest) -> Result<Option<u64>, LinkError> {
+fn stat(link: &mut Link, digest: ContentDigest) -> Result<Option<u64>, LinkError> {
     link.stat_blob(digest).map_err(of_peer)
 }
 
 /// Copies one blob from the other process; false if it is not there. It is invalid if that process cannot
 /// give it; another fault is one of this process.
-fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkError> {
+fn copy(shared: &Shared, link: &mut Link, digest: ContentDigest) -> Result<bool, LinkError> {
     match stat(link, digest)? {
         Some(total) => copy_of(shared, link, digest, total),
         None => Ok(false),
     }
 }
 
-fn copy_of(shared: &Shared, link: &mut Link, digest: Digest, total: u64) -> Result<bool, LinkError> {
+fn copy_of(shared: &Shared, link: &mut Link, digest: ContentDigest, total: u64) -> Result<bool, LinkError> {
     match link.ask_blob(digest, 0, total) {
         // It went in the meantime.
         Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => return Ok(false),
@@ -338,7 +343,7 @@ fn copy_of(shared: &Shared, link: &mut Link, digest: Digest, total: u64) -> Resu
 /// Looks for a blob that is not here on the other process of the shard, if this one serves beside such.
 /// Whether it is here now. That one may have served until a moment ago, with values that this one had not
 /// fetched yet: until it had the time to come back, none of them is lost.
-pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool, ShardFault> {
+pub(super) fn fetch_from_standby(shared: &Shared, digest: ContentDigest) -> Result<bool, ShardFault> {
     if shared.role.serves_beside_another_for().is_none() {
         return Ok(false);
     }
@@ -364,24 +369,23 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool
             }
         }
     };
-    let blob = blake3::Hash::from_bytes(digest).to_hex();
-    debug!(%blob, cause, "cannot ask the other process for a blob");
+    debug!(blob = %digest, cause, "cannot ask the other process for a blob");
     match served_for < STANDBY_PATIENCE {
-        true => Err(ShardFault::SecondAway { digest: blob.to_string(), cause }),
+        true => Err(ShardFault::SecondAway { digest, cause }),
         false => Ok(false),
     }
 }
 
 /// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot
 /// take it now fetches it later.
-pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
+pub(super) fn send_to_standby(shared: &Shared, digest: ContentDigest) {
     let Some(standby) = shared.role.standby() else { return };
     if let Err(error) = send(shared, &standby.address, digest) {
         warn!(error = %error.into_error(&standby.address), "the standby has not got a blob yet");
     }
 }
 
-fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError> {
+fn send(shared: &Shared, address: &str, digest: ContentDigest) -> Result<(), LinkError> {
     let mut file = File::open(shared.blobs.path(&digest))?;
     let bytes = file.metadata()?.len();
     let mut link = Link::open_shard(address, shared.here, &shared.token, PEER_LIMIT)?;

@@ -5,14 +5,14 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     time::Duration,
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::ShardFault;
 
 use super::{Shared, blob_check, blobs::disk_fault};
 use crate::{
     checkpoint_file::Piece,
-    client::{Link, LinkError, digest_from_hex},
-    wire::Digest,
+    client::{Link, LinkError},
 };
 
 /// Bounds connecting to a peer and every wait for its bytes.
@@ -27,14 +27,17 @@ pub(super) struct BlobSource {
 
 enum Origin {
     Disk(File),
-    Peer { link: Box<Link>, digest: Digest, address: String },
+    Peer { link: Box<Link>, digest: ContentDigest, address: String },
 }
 
 impl BlobSource {
     /// Opens the blob where it is found whole first: here, or on one of the shards at `addresses`. Whoever
     /// has it reads all of it before.
-    pub(super) fn find(shared: &Shared, digest_hex: &str, addresses: &[String]) -> Result<Self, ShardFault> {
-        let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
+    pub(super) fn find(
+        shared: &Shared,
+        digest: ContentDigest,
+        addresses: &[String],
+    ) -> Result<Self, ShardFault> {
         if let Some(bytes) = blob_check::check(shared, &digest)? {
             let path = shared.blobs.path(&digest);
             let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
@@ -51,7 +54,6 @@ impl BlobSource {
                 Err(error) => unreachable = Some((address, error)),
             }
         }
-        let digest = digest_hex.to_owned();
         match unreachable {
             Some((address, error)) => {
                 let cause = error.into_error(address).to_string();
@@ -61,7 +63,7 @@ impl BlobSource {
         }
     }
 
-    fn ask_peer(shared: &Shared, address: &str, digest: Digest) -> Result<Option<Self>, LinkError> {
+    fn ask_peer(shared: &Shared, address: &str, digest: ContentDigest) -> Result<Option<Self>, LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         let Some(bytes) = link.find_whole_blob(digest)? else { return Ok(None) };
         let origin = Origin::Peer { link: Box::new(link), digest, address: address.to_owned() };
@@ -111,14 +113,15 @@ mod tests {
         super::{rig::Two, role::RoleKeeper},
         *,
     };
+    use crate::content::digest_of;
 
     #[test]
     fn a_blob_that_a_power_cut_has_torn_is_not_read_and_makes_room_for_a_whole_one() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let hash = blake3::hash(b"whole");
-        let path = shared.blobs.path(hash.as_bytes());
-        let find = || BlobSource::find(&shared, hash.to_hex().as_str(), &[]);
+        let digest = digest_of(b"whole");
+        let path = shared.blobs.path(&digest);
+        let find = || BlobSource::find(&shared, digest, &[]);
         std::fs::write(&path, "torn!").unwrap();
         assert_eq!(find().err().map(|fault| fault.code()), Some("E404"));
         assert!(!path.exists());
@@ -131,10 +134,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         let whole = vec![0; 65 << 20];
-        let hash = blake3::hash(&whole);
-        let path = shared.blobs.path(hash.as_bytes());
+        let digest = digest_of(&whole);
+        let path = shared.blobs.path(&digest);
         std::fs::write(&path, whole).unwrap();
-        let find = || BlobSource::find(&shared, hash.to_hex().as_str(), &[]);
+        let find = || BlobSource::find(&shared, digest, &[]);
         assert_eq!(find().unwrap().bytes(), 65 << 20);
         File::options().write(true).open(&path).unwrap().write_all_at(&[1], 40 << 20).unwrap();
         assert_eq!(find().err().map(|fault| fault.code()), Some("E404"));
@@ -144,10 +147,10 @@ mod tests {
     #[test]
     fn a_blob_that_is_damaged_where_it_lies_is_not_read_from_there() {
         let two = Two::new(|second| second.role = RoleKeeper::open(&second.state_dir, 1).unwrap());
-        let hash = blake3::hash(b"whole");
-        let path = two.second.blobs.path(hash.as_bytes());
+        let digest = digest_of(b"whole");
+        let path = two.second.blobs.path(&digest);
         let addresses = [two.address.clone()];
-        let find = || BlobSource::find(&two.first, hash.to_hex().as_str(), &addresses);
+        let find = || BlobSource::find(&two.first, digest, &addresses);
         std::fs::write(&path, "whole").unwrap();
         assert_eq!(find().unwrap().bytes(), 5);
         std::fs::write(&path, "whale").unwrap();

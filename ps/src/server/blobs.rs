@@ -13,6 +13,7 @@ use std::{
     },
     time::{Duration, Instant, SystemTime},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{Collected, DigestRange, ShardFault, folder};
 
@@ -20,8 +21,9 @@ use tracing::warn;
 
 use super::connection::Connection;
 use crate::{
+    content::digest_from,
     transport::Duplex,
-    wire::{BLOBS_PER_LIST, Digest, Reply},
+    wire::{BLOBS_PER_LIST, Reply},
 };
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -35,9 +37,9 @@ pub(super) struct BlobStore {
     written: AtomicU64,
     /// Held while a blob is looked at in order to be used, or to be removed. When those were looked at whose
     /// files could not be told.
-    touch_or_remove: Mutex<HashMap<Digest, Instant>>,
+    touch_or_remove: Mutex<HashMap<ContentDigest, Instant>>,
     /// Values that may not be on disk yet.
-    unsynced: Mutex<Vec<Digest>>,
+    unsynced: Mutex<Vec<ContentDigest>>,
 }
 
 /// When a blob is on disk.
@@ -67,12 +69,12 @@ impl BlobStore {
         Ok(Self { dir, written: AtomicU64::new(0), touch_or_remove, unsynced })
     }
 
-    pub(super) fn path(&self, digest: &Digest) -> PathBuf {
-        self.dir.join(blake3::Hash::from_bytes(*digest).to_hex().as_str())
+    pub(super) fn path(&self, digest: &ContentDigest) -> PathBuf {
+        self.dir.join(digest.to_string())
     }
 
     /// Size of the blob, if it is here.
-    pub(super) fn stat(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+    pub(super) fn stat(&self, digest: &ContentDigest) -> Result<Option<u64>, ShardFault> {
         let path = self.path(digest);
         match fs::metadata(&path) {
             Ok(found) => Ok(Some(found.len())),
@@ -84,7 +86,7 @@ impl BlobStore {
     /// As [`BlobStore::stat`]; also sets the modification time to now, so that the blob is not collected
     /// before the caller uses it. A disk that can be read only gives it all the same: until it is old, it
     /// is kept by what this process remembers.
-    pub(super) fn stat_and_touch(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+    pub(super) fn stat_and_touch(&self, digest: &ContentDigest) -> Result<Option<u64>, ShardFault> {
         let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.stat(digest)?;
         if found.is_some() {
@@ -107,7 +109,7 @@ impl BlobStore {
     pub(super) fn collect(
         &self,
         range: &DigestRange,
-        keep: &HashSet<Digest>,
+        keep: &HashSet<ContentDigest>,
         age: Duration,
     ) -> Result<Collected, ShardFault> {
         let mut collected = Collected::default();
@@ -121,15 +123,15 @@ impl BlobStore {
             let path = entry.map_err(|e| disk_fault("read", &self.dir, &e))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             // What is being written has another name, and what somebody else put here is not ours.
-            let Ok(digest) = blake3::Hash::from_hex(name) else { continue };
-            if !range.contains(&digest.to_hex()) || keep.contains(digest.as_bytes()) {
+            let Ok(digest) = name.parse() else { continue };
+            if !range.contains(digest) || keep.contains(&digest) {
                 continue;
             }
             let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
-            if untouched.get(digest.as_bytes()).is_some_and(|since| since.elapsed() < age) {
+            if untouched.get(&digest).is_some_and(|since| since.elapsed() < age) {
                 continue;
             }
-            untouched.remove(digest.as_bytes());
+            untouched.remove(&digest);
             let Ok(about) = fs::metadata(&path) else { continue };
             // A time in the future comes from another clock: such a blob counts as new.
             let old = about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age));
@@ -143,7 +145,7 @@ impl BlobStore {
     }
 
     /// Removes these blobs, as far as they are here.
-    pub(super) fn remove(&self, digests: impl Iterator<Item = Digest>) -> Result<(), ShardFault> {
+    pub(super) fn remove(&self, digests: impl Iterator<Item = ContentDigest>) -> Result<(), ShardFault> {
         let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
         for digest in digests {
             let path = self.path(&digest);
@@ -174,7 +176,12 @@ impl BlobStore {
         }
     }
 
-    fn keep(&self, file: PendingFile, digest: &Digest, durability: Durability) -> Result<(), ShardFault> {
+    fn keep(
+        &self,
+        file: PendingFile,
+        digest: &ContentDigest,
+        durability: Durability,
+    ) -> Result<(), ShardFault> {
         let path = self.path(digest);
         match durability {
             Durability::Now => file.finish(&path),
@@ -188,7 +195,7 @@ impl BlobStore {
 
     /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link. Its name is on disk
     /// afterwards.
-    pub(super) fn link(&self, digest: &Digest, file: &Path) -> io::Result<()> {
+    pub(super) fn link(&self, digest: &ContentDigest, file: &Path) -> io::Result<()> {
         let path = self.path(digest);
         match with_parent_dir(&path, || fs::hard_link(file, &path)) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -206,18 +213,17 @@ impl BlobStore {
     pub(super) fn keep_checked(
         &self,
         file: PendingFile,
-        digest: &Digest,
+        digest: &ContentDigest,
         durability: Durability,
     ) -> Result<(), ShardFault> {
         if file.digest().0 != *digest {
-            let expected = blake3::Hash::from_bytes(*digest);
-            return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {expected}") });
+            return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {digest}") });
         }
         self.keep(file, digest, durability)
     }
 
     /// Digests of what is here, in no order: the `most` lowest from `first` on.
-    pub(super) fn list(&self, first: &Digest, most: usize) -> Result<Vec<Digest>, ShardFault> {
+    pub(super) fn list(&self, first: &ContentDigest, most: usize) -> Result<Vec<ContentDigest>, ShardFault> {
         let fault = |e: &io::Error| disk_fault("read", &self.dir, e);
         let mut digests = Vec::new();
         let entries = match fs::read_dir(&self.dir) {
@@ -226,8 +232,8 @@ impl BlobStore {
         };
         for entry in entries {
             let name = entry.map_err(|e| fault(&e))?.file_name();
-            let hash = name.to_str().and_then(|name| blake3::Hash::from_hex(name).ok());
-            digests.extend(hash.map(|hash| *hash.as_bytes()).filter(|digest| digest >= first));
+            let digest = name.to_str().and_then(|name| name.parse().ok());
+            digests.extend(digest.filter(|digest: &ContentDigest| digest >= first));
         }
         if digests.len() > most {
             digests.select_nth_unstable(most);
@@ -269,8 +275,8 @@ impl PendingFile {
     }
 
     /// BLAKE3 and length of what was written.
-    pub(super) fn digest(&self) -> (Digest, u64) {
-        (*self.hasher.finalize().as_bytes(), self.bytes)
+    pub(super) fn digest(&self) -> (ContentDigest, u64) {
+        (digest_from(self.hasher.finalize()), self.bytes)
     }
 
     /// Brings everything to disk, as of then.
@@ -314,7 +320,7 @@ fn with_parent_dir<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Resu
 pub(super) fn serve_put<D: Duplex>(
     store: &BlobStore,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
     bytes: u64,
     durability: Durability,
     kept: impl FnOnce(),
@@ -339,29 +345,28 @@ pub(super) fn serve_put<D: Duplex>(
 pub(super) fn serve_list<D: Duplex>(
     store: &BlobStore,
     connection: &mut Connection<'_, D>,
-    first: &Digest,
+    first: &ContentDigest,
 ) -> io::Result<()> {
     let digests = match store.list(first, BLOBS_PER_LIST) {
         Ok(digests) => digests,
         Err(fault) => return connection.answer(Err(fault)),
     };
-    let body = digests.as_flattened();
+    let body: Vec<u8> = digests.iter().flat_map(ContentDigest::as_bytes).copied().collect();
     connection.reply_corked(&Reply::BlobList, body.len() as u64)?;
-    connection.duplex.write_all(body)
+    connection.duplex.write_all(&body)
 }
 
 /// Sends a piece of a blob.
 pub(super) fn serve_get<D: Duplex>(
     store: &BlobStore,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
     offset: u64,
     length: u64,
 ) -> io::Result<()> {
     let total = match store.stat(&digest) {
         Ok(Some(total)) => total,
         Ok(None) => {
-            let digest = blake3::Hash::from_bytes(digest).to_hex().to_string();
             return connection.answer(Err(ShardFault::MissingBlob { digest }));
         }
         Err(fault) => return connection.answer(Err(fault)),
@@ -400,7 +405,7 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
-    const DIGEST: Digest = [7; 32];
+    const DIGEST: ContentDigest = ContentDigest::from_bytes([7; 32]);
 
     #[test]
     fn a_blob_whose_time_cannot_be_set_is_there_and_is_not_collected_until_it_is_old() {

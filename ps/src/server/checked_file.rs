@@ -6,11 +6,12 @@ use std::{
     io::{self, BufReader, Read, Write},
     path::Path,
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::ShardFault;
 
 use super::blobs::{PendingFile, disk_fault};
-use crate::wire::Digest;
+use crate::content::digest_from;
 
 pub(super) const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
 
@@ -19,10 +20,10 @@ pub(super) fn write_checked(
     mut file: PendingFile,
     path: &Path,
     write: impl FnOnce(&mut PendingFileWriter<'_>) -> io::Result<()>,
-) -> Result<(Digest, u64), ShardFault> {
+) -> Result<(ContentDigest, u64), ShardFault> {
     write(&mut PendingFileWriter(&mut file)).map_err(|e| disk_fault("write", path, &e))?;
     let (digest, _) = file.digest();
-    file.write(&digest)?;
+    file.write(digest.as_bytes())?;
     let whole = file.digest();
     file.finish(path)?;
     Ok(whole)
@@ -48,13 +49,13 @@ pub(crate) fn read_checked<T>(
 }
 
 /// The digest of a whole file that [`write_checked`] wrote, its own one included.
-pub(super) fn whole_digest(path: &Path) -> io::Result<blake3::Hash> {
+pub(super) fn whole_digest(path: &Path) -> io::Result<ContentDigest> {
     let mut hasher = read_checked(path, |from| {
         io::copy(from, &mut io::sink())?;
         Ok(from.hasher.clone())
     })?;
     let inner = hasher.finalize();
-    Ok(hasher.update(inner.as_bytes()).finalize())
+    Ok(digest_from(hasher.update(inner.as_bytes()).finalize()))
 }
 
 /// Whether a file is there and does not hold what it should, as opposed to a disk that cannot be read now.

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use syncline_rpc::ShardFault;
-use syncline_scheduler::ids::RunId;
+use syncline_scheduler::ids::{ContentDigest, RunId};
 use tracing::{info, warn};
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::lock,
-    wire::{Digest, Reply, Request, SessionKey},
+    wire::{Reply, Request, SessionKey},
 };
 
 /// Longest list that is read: some hundred thousand names.
@@ -143,9 +143,10 @@ fn copy_wanted(
         link.read_body(piece)?;
         file.write(piece).map_err(LinkError::Fault)
     })?;
-    let mut digest = Digest::default();
+    let mut digest = [0; ContentDigest::BYTES];
     link.channel().read_exact(&mut digest[..bytes.min(DIGEST_BYTES) as usize])?;
-    checkpoints::keep_copy(shared, wish, file, &digest, written_at).map_err(LinkError::Fault)
+    checkpoints::keep_copy(shared, wish, file, &ContentDigest::from_bytes(digest), written_at)
+        .map_err(LinkError::Fault)
 }
 
 /// Reads a checkpoint, and where it is not here, or damaged, once more when the process that follows this one

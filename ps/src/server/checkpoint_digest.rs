@@ -6,11 +6,11 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use tracing::debug;
 
 use super::checked_file::whole_digest;
-use crate::wire::Digest;
 
 const ENDING: &str = "digest";
 
@@ -20,9 +20,9 @@ pub(super) fn path_of(checkpoint: &Path) -> PathBuf {
 }
 
 /// Keeps it. What cannot be kept is computed when it is needed.
-pub(super) fn keep(checkpoint: &Path, digest: &Digest) {
+pub(super) fn keep(checkpoint: &Path, digest: &ContentDigest) {
     let path = path_of(checkpoint);
-    if let Err(error) = fs::write(&path, blake3::Hash::from_bytes(*digest).to_hex().as_str()) {
+    if let Err(error) = fs::write(&path, digest.to_string()) {
         debug!(path = %path.display(), %error, "cannot keep the digest of a checkpoint");
     }
 }
@@ -31,19 +31,19 @@ pub(super) fn keep(checkpoint: &Path, digest: &Digest) {
 ///
 /// # Errors
 /// If the file is not there, or cannot be read; invalid data if it is read and damaged.
-pub(super) fn of(checkpoint: &Path) -> io::Result<Digest> {
+pub(super) fn of(checkpoint: &Path) -> io::Result<ContentDigest> {
     fs::metadata(checkpoint)?;
     if let Some(kept) = read(&path_of(checkpoint)) {
         return Ok(kept);
     }
-    let digest = *whole_digest(checkpoint)?.as_bytes();
+    let digest = whole_digest(checkpoint)?;
     keep(checkpoint, &digest);
     Ok(digest)
 }
 
 /// Removes every one that says so, below the folder of all jobs: a file that was given by it is damaged, and
 /// is read the next time.
-pub(super) fn forget(folder: &Path, digest: &Digest) {
+pub(super) fn forget(folder: &Path, digest: &ContentDigest) {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in entries(folder).flat_map(|of_job| entries(&of_job)) {
@@ -53,7 +53,6 @@ pub(super) fn forget(folder: &Path, digest: &Digest) {
     }
 }
 
-fn read(path: &Path) -> Option<Digest> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(*blake3::Hash::from_hex(text).ok()?.as_bytes())
+fn read(path: &Path) -> Option<ContentDigest> {
+    fs::read_to_string(path).ok()?.parse().ok()
 }

@@ -13,7 +13,7 @@ use std::{
 
 use syncline_rpc::{JobFolders, OpenJob, ShardFault, folder};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, RunId},
+    ids::{ContentDigest, EngineEpoch, Generation, RunId},
     spec::ElementRange,
 };
 
@@ -26,10 +26,7 @@ use super::{
     checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, Wish, or_from_standby},
     checkpoint_digest, standby_files,
 };
-use crate::{
-    shard::{JobShard, StandbyOp, lock},
-    wire::Digest,
-};
+use crate::shard::{JobShard, StandbyOp, lock};
 
 const ENDING: &str = "checkpoint";
 
@@ -234,7 +231,7 @@ pub(super) fn keep_copy(
     shared: &Shared,
     wish: &Wish<'_>,
     mut file: PendingFile,
-    digest: &Digest,
+    digest: &ContentDigest,
     written_at: SystemTime,
 ) -> Result<bool, ShardFault> {
     let KeptCheckpoint { run, number } = wish.kept;
@@ -242,7 +239,7 @@ pub(super) fn keep_copy(
         let cause = "it came damaged".to_owned();
         return Err(ShardFault::NoCheckpoint { job: run.job.clone(), number: *number, cause });
     }
-    file.write(digest)?;
+    file.write(digest.as_bytes())?;
     // Whoever holds the lock keeps others from writing what is due now.
     file.sync_as_of(written_at)?;
     let _alone = lock(&shared.checkpoint_files);
@@ -257,7 +254,7 @@ pub(super) fn keep_copy(
 
 /// Keeps this shard's part of checkpoint `number` as a blob as well; gives its digest. Whoever fetches it
 /// finds out whether it is whole.
-pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
+pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<ContentDigest, ShardFault> {
     let path = path_of(shared, run, number);
     let digest = or_from_standby(shared, run, number, || {
         checkpoint_digest::of(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
@@ -265,7 +262,7 @@ pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String,
     shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
     shared.blobs.stat_and_touch(&digest)?;
-    Ok(blake3::Hash::from_bytes(digest).to_hex().to_string())
+    Ok(digest)
 }
 
 /// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may
@@ -365,7 +362,7 @@ mod tests {
             layout: Default::default(),
             optimizer: syncline_scheduler::spec::Optimizer::sgd(),
             clip_norm: None,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,
@@ -389,16 +386,15 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = shared.blobs.begin_in(path.parent().unwrap()).unwrap();
         let (digest, _) = write_checked(file, &path, |out| io::Write::write_all(out, b"weights")).unwrap();
-        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
         let share = || share(&shared, &run, 3);
-        assert_eq!(share(), Ok(hex.clone()), "it was read");
+        assert_eq!(share(), Ok(digest), "it was read");
         let whole = fs::read(&path).unwrap();
         fs::write(&path, vec![0; whole.len()]).unwrap();
-        assert_eq!(share(), Ok(hex.clone()), "it was not read");
+        assert_eq!(share(), Ok(digest), "it was not read");
         assert_eq!(blob_check::check(&shared, &digest), Ok(None), "who fetches it has it read");
         assert_eq!(share().unwrap_err().code(), "E439");
         fs::write(&path, whole).unwrap();
-        assert_eq!(share(), Ok(hex));
+        assert_eq!(share(), Ok(digest));
         retain(&shared, &run, &[], 3).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
         assert_eq!(share().unwrap_err().code(), "E439", "it is gone");

@@ -12,7 +12,7 @@ use syncline_rpc::{
     JobFolders, KnownJobs, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls,
     channel,
 };
-use syncline_scheduler::ids::{EngineEpoch, Incarnation, RunId};
+use syncline_scheduler::ids::{ContentDigest, EngineEpoch, Incarnation, RunId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{
     net::TcpStream,
@@ -26,11 +26,7 @@ use super::{
     Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, saves, snapshot,
     standby_aside,
 };
-use crate::{
-    PsError,
-    client::digest_from_hex,
-    shard::{AsideJob, JobShard, StandbyOp},
-};
+use crate::shard::{AsideJob, JobShard, StandbyOp};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -336,7 +332,12 @@ impl Shard for Control {
         self.order_job(epoch, run, move |s, shard| checkpoints::write(s, shard, number)).await
     }
 
-    async fn share_checkpoint(self, _: Context, run: RunId, number: u64) -> Result<String, ShardFault> {
+    async fn share_checkpoint(
+        self,
+        _: Context,
+        run: RunId,
+        number: u64,
+    ) -> Result<ContentDigest, ShardFault> {
         self.blocking(move |s| checkpoints::share(s, &run, number)).await
     }
 
@@ -429,15 +430,12 @@ impl Shard for Control {
         _: Context,
         epoch: EngineEpoch,
         range: DigestRange,
-        keep: Vec<String>,
+        keep: Vec<ContentDigest>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            let invalid = |e: PsError| ShardFault::Invalid { what: e.to_string() };
-            let keep = keep.iter().map(|hex| digest_from_hex(hex).map_err(invalid));
-            let (keep, age) = (keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s));
-            s.blobs.collect(&range, &keep, age)
+            s.blobs.collect(&range, &keep.into_iter().collect(), Duration::from_secs(older_than_s))
         })
         .await
     }
@@ -458,20 +456,22 @@ impl Shard for Control {
         .await
     }
 
-    async fn release(self, _: Context, epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault> {
+    async fn release(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        digests: Vec<ContentDigest>,
+    ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            let known = digests.iter().filter_map(|hex| digest_from_hex(hex).ok());
-            s.blobs.remove(known)
+            s.blobs.remove(digests.into_iter())
         })
         .await
     }
 
-    async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
+    async fn has_blobs(self, _: Context, digests: Vec<ContentDigest>) -> Vec<bool> {
         let look = self.blocking(move |s| {
-            let has = |hex: &String| {
-                digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat_and_touch(&d), Ok(Some(_))))
-            };
+            let has = |digest| matches!(s.blobs.stat_and_touch(digest), Ok(Some(_)));
             Ok(digests.iter().map(has).collect())
         });
         look.await.unwrap_or_default()

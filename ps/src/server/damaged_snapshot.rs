@@ -5,12 +5,12 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{JobFolders, ShardFault};
 use tracing::warn;
 
 use super::{Shared, blobs::disk_fault};
-use crate::wire::Digest;
 
 /// Ending of a snapshot that is damaged.
 const DAMAGED: &str = "damaged";
@@ -55,25 +55,27 @@ fn snapshot_of(shared: &Shared, blob: &Path) -> io::Result<Option<PathBuf>> {
 
 /// The digest that a snapshot had when it was written, as far as its blob, which is the same file, is still
 /// there.
-pub(super) fn written_digest(shared: &Shared, snapshot: &Path) -> Result<Option<Digest>, ShardFault> {
+pub(super) fn written_digest(shared: &Shared, snapshot: &Path) -> Result<Option<ContentDigest>, ShardFault> {
     let about = fs::metadata(snapshot).map_err(|e| disk_fault("look at", snapshot, &e))?;
     if about.nlink() == 1 {
         return Ok(None);
     }
-    let blobs = shared.blobs.list(&Digest::default(), usize::MAX)?;
-    let is_it =
-        |blob: &Digest| fs::metadata(shared.blobs.path(blob)).is_ok_and(|found| found.ino() == about.ino());
+    let blobs = shared.blobs.list(&ContentDigest::LOWEST, usize::MAX)?;
+    let is_it = |blob: &ContentDigest| {
+        fs::metadata(shared.blobs.path(blob)).is_ok_and(|found| found.ino() == about.ino())
+    };
     Ok(blobs.into_iter().find(is_it))
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::ids::{Generation, RunId};
+    use syncline_scheduler::ids::{ContentDigest, Generation, RunId};
 
     use super::{
         super::{blob_check::check, snapshot},
         *,
     };
+    use crate::content::digest_of;
 
     #[test]
     fn a_snapshot_whose_blob_is_damaged_is_set_aside_and_its_neighbors_stay() {
@@ -93,7 +95,7 @@ mod tests {
         let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
         let ask_again = || snapshot::write(&shared, &run, None, "last");
         let (digest, path) = written(&shared, "last");
-        assert_eq!(ask_again().unwrap().digest, blake3::Hash::from_bytes(digest).to_hex().as_str());
+        assert_eq!(ask_again().unwrap().digest, digest);
         fs::write(&path, "lost").unwrap();
         assert_eq!(ask_again().unwrap_err().code(), "E634");
         assert!(aside(&path).exists() && shared.blobs.stat(&digest) == Ok(None));
@@ -101,12 +103,12 @@ mod tests {
     }
 
     /// A snapshot that holds its name, and is a blob as well.
-    fn written(shared: &Shared, name: &str) -> (Digest, PathBuf) {
+    fn written(shared: &Shared, name: &str) -> (ContentDigest, PathBuf) {
         let path =
             shared.state_dir.join("snapshots/digits-00000000").join(name).with_extension("safetensors");
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, name).unwrap();
-        let digest = *blake3::hash(name.as_bytes()).as_bytes();
+        let digest = digest_of(name.as_bytes());
         shared.blobs.link(&digest, &path).unwrap();
         (digest, path)
     }

@@ -60,7 +60,7 @@ fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard
     if let Some(number) = order.checkpoint {
         return checkpoints::load(shared, order, range, epoch, number);
     }
-    let mut blob = BlobSource::find(shared, &order.initial, &order.shards)?;
+    let mut blob = BlobSource::find(shared, order.initial, &order.shards)?;
     let sections = sections(blob.bytes(), blob.start(), order)?;
     let mut load = || -> io::Result<JobShard> {
         let shard = JobShard::read(order, range, epoch, &mut blob.read(sections.values(range))?)?;
@@ -132,7 +132,7 @@ mod tests {
     use std::time::Duration;
 
     use syncline_scheduler::{
-        ids::{Generation, RunId, ShardIndex},
+        ids::{ContentDigest, Generation, RunId, ShardIndex},
         spec::{Layout, Parameter},
     };
 
@@ -147,7 +147,7 @@ mod tests {
             layout: Layout(vec![Parameter::trained("w", vec![6]), Parameter::buffer("m", vec![4])]),
             optimizer: Optimizer::adam(),
             clip_norm: None,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,
@@ -207,12 +207,12 @@ mod tests {
         let code = |free_bytes| {
             while_free(free_bytes, || open(&shared, epoch, &next)).err().map(|fault| fault.code())
         };
-        // The order names no blob.
-        assert_eq!(code(40), Some("E405"));
+        // The shard that may have the initial parameters is none.
+        assert_eq!(code(40), Some("E429"));
         assert!(shared.jobs.find(before.run()).is_ok(), "there was room for both");
         assert_eq!(code(39), Some("E406"));
         assert!(before.is_over() && shared.jobs.open_jobs().is_empty());
-        assert_eq!(code(39), Some("E405"), "it has all the memory that there is");
+        assert_eq!(code(39), Some("E429"), "it has all the memory that there is");
     }
 
     #[test]

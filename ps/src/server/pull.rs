@@ -158,7 +158,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use syncline_rpc::OpenJob;
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex},
+        ids::{ContentDigest, EngineEpoch, Generation, Incarnation, RunId, ShardIndex},
         spec::{ElementRange, Layout, Optimizer, Parameter},
         sync::PushMode,
     };
@@ -274,7 +274,7 @@ pub(super) mod tests {
             layout: Layout(vec![Parameter::trained("w", vec![elements])]),
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             clip_norm,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, io, path::Path, thread, time::Duration};
 
 use syncline_rpc::{JobFolders, ShardFault, ShardPosition, SnapshotFile};
 use syncline_scheduler::{
-    ids::{Incarnation, Name, RunId},
+    ids::{ContentDigest, Incarnation, Name, RunId},
     spec::ElementRange,
 };
 use tracing::warn;
@@ -27,7 +27,7 @@ use crate::{
     codec::Codec,
     shard::{JobShard, ReadCondition},
     tensor_header::weights_header,
-    wire::{Digest, Reply, Request, SessionKey},
+    wire::{Reply, Request, SessionKey},
 };
 
 /// Shards pull from each other under this name; no worker ever has it.
@@ -115,14 +115,15 @@ fn written_before(shared: &Shared, path: &Path) -> Result<SnapshotFile, ShardFau
     as_blob(shared, path, digest, bytes)
 }
 
-fn as_blob(shared: &Shared, path: &Path, digest: Digest, bytes: u64) -> Result<SnapshotFile, ShardFault> {
+fn as_blob(
+    shared: &Shared,
+    path: &Path,
+    digest: ContentDigest,
+    bytes: u64,
+) -> Result<SnapshotFile, ShardFault> {
     shared.blobs.link(&digest, path).map_err(|e| disk_fault("link", path, &e))?;
     blob_mirror::send_to_standby(shared, digest);
-    Ok(SnapshotFile {
-        path: path.display().to_string(),
-        bytes,
-        digest: blake3::Hash::from_bytes(digest).to_hex().to_string(),
-    })
+    Ok(SnapshotFile { path: path.display().to_string(), bytes, digest })
 }
 
 /// Whether the newest round is in some of the values only.
@@ -240,7 +241,7 @@ mod tests {
 
     use syncline_rpc::{OpenJob, ReplicaRole};
     use syncline_scheduler::{
-        ids::{Generation, ShardIndex},
+        ids::{ContentDigest, Generation, ShardIndex},
         spec::{Layout, Optimizer, Parameter},
         sync::PushMode,
     };
@@ -266,7 +267,7 @@ mod tests {
             layout: Layout(vec![Parameter::trained("w", vec![ELEMENTS as u64])]),
             optimizer: Optimizer::sgd(),
             clip_norm: None,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,

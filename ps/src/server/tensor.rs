@@ -1,6 +1,7 @@
 //! One tensor connection: a question, its answer, the next question.
 
 use std::{io, sync::Arc, time::Duration};
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     codec::Codec,
     transport::{Channel, Duplex},
-    wire::{Digest, Reply, Request, WireError},
+    wire::{Reply, Request, WireError},
 };
 
 /// A caller that takes nothing is hung up on after this long.
@@ -121,7 +122,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
 fn serve_get<D: Duplex>(
     shared: &Shared,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
     offset: u64,
     length: u64,
 ) -> io::Result<()> {
@@ -137,7 +138,7 @@ fn serve_get<D: Duplex>(
 fn serve_stat<D: Duplex>(
     shared: &Shared,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
 ) -> io::Result<()> {
     let mut found = shared.blobs.stat_and_touch(&digest);
     // Whoever gives a blob is told that it is not here, and gives it; whoever wants it asks for its bytes
@@ -152,7 +153,7 @@ fn serve_stat<D: Duplex>(
 fn serve_check<D: Duplex>(
     shared: &Shared,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
 ) -> io::Result<()> {
     // Most that are asked for are new: no thread is begun where there is nothing to read.
     if matches!(shared.blobs.stat(&digest), Ok(Some(_)))
@@ -169,7 +170,7 @@ fn serve_check<D: Duplex>(
 fn fetch_from_standby<D: Duplex>(
     shared: &Shared,
     connection: &mut Connection<'_, D>,
-    digest: Digest,
+    digest: ContentDigest,
 ) -> io::Result<Result<bool, ShardFault>> {
     // Each new blob is looked for: no thread is begun where there is nobody to ask.
     if shared.role.serves_beside_another_for().is_none() {
@@ -202,13 +203,17 @@ mod tests {
     use std::{io::Write, sync::atomic::Ordering, thread};
 
     use syncline_rpc::{ReplicaRole, ShardPeer};
-    use syncline_scheduler::{ids::Incarnation, sync::PushMode};
+    use syncline_scheduler::{
+        ids::{ContentDigest, Incarnation},
+        sync::PushMode,
+    };
 
     use super::{
         super::{pull::tests::shard, rig},
         *,
     };
     use crate::{
+        content::digest_of,
         shard::{PushCursor, PushHeader},
         transport::Socket,
         wire::SessionKey,
@@ -221,7 +226,7 @@ mod tests {
         rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, None);
         let (socket, mut caller) = Socket::with_peer();
         let served = thread::spawn(move || serve(&shared, Channel::Socket(socket)));
-        let (digest, mut scratch) = ([7; 32], Vec::new());
+        let (digest, mut scratch) = (ContentDigest::LOWEST, Vec::new());
         let mut ask = |request: Request| {
             let mut bytes = Vec::new();
             request.encode(0, &mut bytes);
@@ -240,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         rig::follow_orders(&shared, ReplicaRole::Standby { term: 2 }, None);
-        let digest = *blake3::hash(b"blob").as_bytes();
+        let digest = digest_of(b"blob");
         let answer_to = |request: Request| {
             let (socket, mut caller) = Socket::with_peer();
             let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
@@ -270,7 +275,7 @@ mod tests {
         let peer = Some(ShardPeer { term: 2, address: "127.0.0.1:1".into() });
         rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, peer);
         let (socket, mut caller) = Socket::with_peer();
-        let digest = *blake3::hash(b"blob").as_bytes();
+        let digest = digest_of(b"blob");
         let fetched = shared.blob_fetches.begin(digest);
         let held = shared.clone();
         let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));

@@ -160,7 +160,7 @@ pub(super) fn map_parallel<I: Sync, T: Send>(
 pub(super) mod tests {
     use syncline_rpc::OpenJob;
     use syncline_scheduler::{
-        ids::{Generation, Incarnation, RunId, ShardIndex, Superstep},
+        ids::{ContentDigest, Generation, Incarnation, RunId, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer},
         sync::RoundRule,
     };
@@ -185,7 +185,7 @@ pub(super) mod tests {
             layout: Layout::default(),
             optimizer: Optimizer::sgd(),
             clip_norm: None,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,

@@ -425,7 +425,7 @@ impl JobShard {
             layout: Layout(vec![syncline_scheduler::spec::Parameter::trained("w", vec![elements])]),
             optimizer: Optimizer::sgd(),
             clip_norm: None,
-            initial: String::new(),
+            initial: syncline_scheduler::ids::ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,

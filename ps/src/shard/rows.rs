@@ -239,7 +239,7 @@ mod tests {
 
     use syncline_rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, RunId, ShardIndex, Superstep},
+        ids::{ContentDigest, EngineEpoch, Generation, RunId, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer, Parameter},
     };
 
@@ -257,7 +257,7 @@ mod tests {
             layout: Layout(vec![Parameter::rows("w", vec![4, 2], 0)]),
             optimizer: Optimizer::sgd(),
             clip_norm: None,
-            initial: String::new(),
+            initial: ContentDigest::LOWEST,
             resumed: None,
             checkpoint: None,
             known_through: None,

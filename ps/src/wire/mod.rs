@@ -17,12 +17,11 @@
 mod error;
 mod frame;
 mod message;
+mod raw_digest;
 mod reply;
 mod request;
 
 pub use error::WireError;
 pub use frame::{MAX_HEAD_BYTES, seal_frame};
 pub use reply::Reply;
-pub use request::{
-    BLOBS_PER_LIST, Digest, ECHO_BYTES, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request, SessionKey,
-};
+pub use request::{BLOBS_PER_LIST, ECHO_BYTES, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request, SessionKey};

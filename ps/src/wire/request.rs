@@ -7,13 +7,14 @@ use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
-    ids::{Incarnation, RunId},
+    ids::{ContentDigest, Incarnation, RunId},
     spec::MAX_ELEMENTS,
 };
 
 use super::{
     WireError,
     message::{self, Message},
+    raw_digest,
 };
 use crate::{
     codec::Codec,
@@ -29,9 +30,6 @@ pub const BLOBS_PER_LIST: usize = 1 << 20;
 
 /// Most bytes that are sent and come back to try a path.
 pub const ECHO_BYTES: u64 = 64 << 10;
-
-/// BLAKE3 of a blob.
-pub type Digest = [u8; blake3::OUT_LEN];
 
 /// One incarnation of a worker in one run of a job: whose parameters are meant, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,23 +121,27 @@ pub enum Request {
     /// Body: the blob.
     PutBlob {
         /// BLAKE3 that the body must have.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
     },
     /// The same, from the process that serves a shard to the one that follows it.
     MirrorBlob {
         /// BLAKE3 that the body must have.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
     },
     /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk
     /// a little later.
     PutValue {
         /// BLAKE3 that the body must have.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
     },
     /// `length` bytes from `offset` on; fewer at the blob's end.
     GetBlob {
         /// BLAKE3 of the whole blob.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
         /// First byte that is wanted, from 0.
         offset: u64,
         /// How many bytes are wanted.
@@ -148,18 +150,21 @@ pub enum Request {
     /// Whether the blob is kept here, and its size.
     StatBlob {
         /// BLAKE3 of the blob.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
     },
     /// The same, of a blob that is read as a whole first: one that is damaged is removed, and is not here.
     CheckBlob {
         /// BLAKE3 of the blob.
-        digest: Digest,
+        #[serde(with = "raw_digest")]
+        digest: ContentDigest,
     },
     /// Digests of blobs that are kept here, in no order: the lowest from `first` on, at most
     /// [`BLOBS_PER_LIST`](super::BLOBS_PER_LIST). Where the answer is as long as that there may be more.
     ListBlobs {
         /// Lowest digest that is wanted.
-        first: Digest,
+        #[serde(with = "raw_digest")]
+        first: ContentDigest,
     },
     /// All parts of checkpoints that are on disk here.
     ListCheckpoints,

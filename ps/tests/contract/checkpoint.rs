@@ -6,11 +6,12 @@ use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout, run};
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
     codec::Codec,
+    content::digest_of,
     shard::{PushHeader, ReadCondition},
 };
 use syncline_rpc::{Forgotten, OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation},
+    ids::{ContentDigest, EngineEpoch, Generation},
     samples::SamplePosition,
     spec::{Optimizer, ResumeSpec, StepRun},
 };
@@ -26,7 +27,7 @@ fn gradient(n: u64) -> Vec<f32> {
     (0..ELEMENTS).map(|i| ((i * 31 + n * 17) % 97) as f32 / 50.0 - 1.0).collect()
 }
 
-pub fn opened(rig: &Rig) -> String {
+pub fn opened(rig: &Rig) -> ContentDigest {
     let initial = rig.blob(&gradient(0));
     rig.open(FIRST, ELEMENTS, ADAM, &initial).into_iter().for_each(|open| drop(open.unwrap()));
     initial
@@ -62,7 +63,7 @@ pub fn crash(rig: &mut Rig) {
     rig.start_again(&places);
 }
 
-fn restore(rig: &Rig, shard: u32, number: u64, initial: &str) -> Result<ShardState, ShardFault> {
+fn restore(rig: &Rig, shard: u32, number: u64, initial: &ContentDigest) -> Result<ShardState, ShardFault> {
     let order = rig.order(shard, ELEMENTS, initial);
     let order = OpenJob { run: run(SECOND), optimizer: ADAM, checkpoint: Some(number), ..order };
     rig.open_one(EPOCH, order)
@@ -324,9 +325,9 @@ fn a_part_that_was_shared_and_removed_is_shared_again() {
     push_all(&rig, FIRST, &[1]);
     keep_as(&rig, 7);
     let part = rig.shared_checkpoint(0, 7);
-    let digest = blake3::hash(&part).to_hex();
-    rig.release(EPOCH, 0, &[digest.as_str()]).unwrap();
-    assert!(rig.blobs().get(&rig.addresses(), digest.as_str()).is_err(), "it is gone");
+    let digest = digest_of(&part);
+    rig.release(EPOCH, 0, &[&digest]).unwrap();
+    assert!(rig.blobs().get(&rig.addresses(), digest).is_err(), "it is gone");
     assert!(rig.shared_checkpoint(0, 7) == part);
 }
 

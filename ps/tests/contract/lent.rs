@@ -11,7 +11,7 @@ use syncline_ps::{
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request},
 };
-use syncline_scheduler::spec::ElementRange;
+use syncline_scheduler::{ids::ContentDigest, spec::ElementRange};
 
 /// Three chunks and a bit.
 const ELEMENTS: u64 = 3 * 65_536 + 1000;
@@ -259,7 +259,10 @@ fn a_push_from_memory_that_was_never_handed_over_is_refused_and_counts_nothing()
             matches!(&answer, Reply::Fault(fault) if fault.to_string().contains("handed over")),
             "{answer:?}"
         );
-        assert!(matches!(ask(&mut channel, &Request::StatBlob { digest: [0; 32] }), Reply::BlobStat { .. }));
+        assert!(matches!(
+            ask(&mut channel, &Request::StatBlob { digest: ContentDigest::LOWEST }),
+            Reply::BlobStat { .. }
+        ));
     }
     assert_eq!(rig.state(0).pushes, 0);
 }

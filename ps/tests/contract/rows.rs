@@ -13,7 +13,7 @@ use syncline_ps::{
 };
 use syncline_rpc::OpenJob;
 use syncline_scheduler::{
-    ids::Incarnation,
+    ids::{ContentDigest, Incarnation},
     samples::splitmix64,
     spec::{Layout, Optimizer, Parameter, ParameterKind},
 };
@@ -265,7 +265,7 @@ fn a_checkpoint_knows_how_many_steps_the_job_has_taken() {
             }
             let next = syncline_scheduler::ids::Generation(FIRST.0 + 1);
             for shard in 0..2 {
-                let order = rig.order(shard, elements(), "");
+                let order = rig.order(shard, elements(), &ContentDigest::LOWEST);
                 let (layout, optimizer) = (layout(), Optimizer::adam());
                 let order = OpenJob { run: run(next), layout, optimizer, checkpoint: Some(1), ..order };
                 rig.open_one(EPOCH, order).unwrap();

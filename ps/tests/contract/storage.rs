@@ -10,11 +10,11 @@ use std::{
 use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look, run};
 use safetensors::SafeTensors;
 use syncline_ps::{
-    client::{CancelToken, ValueClient},
+    client::{CancelToken, ValueClient, digest_from_hex},
     wire::{Reply, Request},
 };
 use syncline_rpc::{Collected, DigestRange, ShardFault};
-use syncline_scheduler::ids::{EngineEpoch, Generation};
+use syncline_scheduler::ids::{ContentDigest, EngineEpoch, Generation};
 
 #[test]
 fn a_blob_comes_back_from_whichever_shard_has_it() {
@@ -24,12 +24,12 @@ fn a_blob_comes_back_from_whichever_shard_has_it() {
     let digest = rig.blobs().put(&addresses[1], &bytes).unwrap();
     assert_eq!(rig.blobs().put(&addresses[1], &bytes).unwrap(), digest);
     assert_eq!(rig.has_blobs(0, &[&digest]), [false]);
-    assert_eq!(rig.has_blobs(1, &[&digest, &"0".repeat(64), "nonsense"]), [true, false, false]);
-    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), bytes);
-    assert_eq!(rig.blobs().get(&addresses, &"0".repeat(64)).unwrap_err().code(), "E404");
-    assert_eq!(rig.blobs().get(&addresses, "../../etc").unwrap_err().code(), "E417");
+    assert_eq!(rig.has_blobs(1, &[&digest, &ContentDigest::LOWEST]), [true, false]);
+    assert_eq!(rig.blobs().get(&addresses, digest).unwrap(), bytes);
+    assert_eq!(rig.blobs().get(&addresses, ContentDigest::LOWEST).unwrap_err().code(), "E404");
+    assert_eq!(digest_from_hex("../../etc").unwrap_err().code(), "E417");
     let empty = rig.blobs().put(&addresses[0], &[]).unwrap();
-    assert_eq!(rig.blobs().get(&addresses, &empty).unwrap(), b"");
+    assert_eq!(rig.blobs().get(&addresses, empty).unwrap(), b"");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_blob_that_is_not_its_digest_is_refused_and_leaves_nothing() {
     let rig = Rig::start(1);
     let mut stream = rig.channel(0);
     let mut out = Vec::new();
-    Request::PutBlob { digest: [1; 32] }.encode(5, &mut out);
+    Request::PutBlob { digest: ContentDigest::from_bytes([1; 32]) }.encode(5, &mut out);
     out.extend_from_slice(b"hello");
     stream.write_all(&out).unwrap();
     let (reply, _) = Reply::read(&mut stream, &mut out).unwrap();
@@ -50,22 +50,22 @@ fn a_blob_that_is_not_its_digest_is_refused_and_leaves_nothing() {
 fn a_blob_damaged_on_disk_is_noticed_by_its_reader_and_removed_so_that_it_is_uploaded_again() {
     let rig = Rig::start(2);
     let addresses = rig.addresses();
-    let code = |digest: &str| rig.blobs().get(&addresses, digest).unwrap_err().code();
+    let code = |digest| rig.blobs().get(&addresses, digest).unwrap_err().code();
     let digest = rig.blobs().put(&addresses[0], b"precious").unwrap();
     let damage = || fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
     damage();
-    assert_eq!([code(&digest), code(&digest)], ["E415", "E404"]);
+    assert_eq!([code(digest), code(digest)], ["E415", "E404"]);
     rig.blobs().put(&addresses[0], b"precious").unwrap();
-    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+    assert_eq!(rig.blobs().get(&addresses, digest).unwrap(), b"precious");
     // A whole copy elsewhere is found.
     damage();
     rig.blobs().put(&addresses[1], b"precious").unwrap();
-    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+    assert_eq!(rig.blobs().get(&addresses, digest).unwrap(), b"precious");
     // One that cannot be asked may have it whole.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for beside in [[addresses[0].clone(), nobody.clone()], [nobody, addresses[0].clone()]] {
         damage();
-        let away = rig.blobs().get(&beside, &digest).unwrap_err();
+        let away = rig.blobs().get(&beside, digest).unwrap_err();
         assert!(away.is_away(), "{away}");
     }
 }
@@ -75,17 +75,19 @@ fn a_blob_damaged_on_disk_is_uploaded_again_by_whoever_has_it() {
     let rig = Rig::start(1);
     let addresses = rig.addresses();
     let digest = rig.blobs().put(&addresses[0], b"precious").unwrap();
-    assert!(rig.blobs().has(&addresses[0], &digest).unwrap());
+    assert!(rig.blobs().has(&addresses[0], digest).unwrap());
     for upload in [
-        |rig: &Rig, address: &String, digest: &str| {
+        |rig: &Rig, address: &String, digest: ContentDigest| {
             assert!(!rig.blobs().has(address, digest).unwrap(), "as who submits asks");
             rig.blobs().put(address, b"precious").unwrap();
         },
-        |rig: &Rig, address: &String, _: &str| drop(rig.blobs().put(address, b"precious").unwrap()),
+        |rig: &Rig, address: &String, _: ContentDigest| {
+            rig.blobs().put(address, b"precious").unwrap();
+        },
     ] {
         fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
-        upload(&rig, &addresses[0], &digest);
-        assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), b"precious");
+        upload(&rig, &addresses[0], digest);
+        assert_eq!(rig.blobs().get(&addresses, digest).unwrap(), b"precious");
     }
 }
 
@@ -96,7 +98,7 @@ fn a_value_of_a_task_that_is_damaged_on_disk_is_removed() {
     for damaged in [&b"saltvalve"[..], b"saltval", b""] {
         let digest = values.put(&rig.addresses(), [b"salt", b"value"], &CancelToken::default()).unwrap();
         fs::write(rig.blob_path(0, &digest), damaged).unwrap();
-        let code = || values.get(&rig.addresses(), &digest, 9, &CancelToken::default()).unwrap_err().code();
+        let code = || values.get(&rig.addresses(), digest, 9, &CancelToken::default()).unwrap_err().code();
         assert_eq!([code(), code()], ["E415", "E404"], "{damaged:?}");
     }
 }
@@ -115,9 +117,9 @@ fn every_shard_loads_its_part_of_the_initial_parameters() {
 #[test]
 fn a_job_does_not_open_with_a_missing_or_wrong_blob() {
     let rig = Rig::start(2);
-    let nowhere = "ab".repeat(32);
+    let nowhere = ContentDigest::from_bytes([0xab; 32]);
     for result in rig.open(FIRST, 100, SGD, &nowhere) {
-        assert_eq!(result, Err(ShardFault::MissingBlob { digest: nowhere.clone() }));
+        assert_eq!(result, Err(ShardFault::MissingBlob { digest: nowhere }));
     }
     let short = rig.blob(&[0.0; 99]);
     for result in rig.open(FIRST, 100, SGD, &short) {
@@ -204,12 +206,11 @@ fn blobs_that_no_job_needs_are_collected_when_they_are_old() {
     }
     fs::write(rig.blob_path(0, "notes.txt"), b"not ours").unwrap();
     // A client that finds its blob there uploads nothing, and submits next.
-    assert!(rig.blobs().has(&rig.addresses()[0], &wanted).unwrap());
+    assert!(rig.blobs().has(&rig.addresses()[0], wanted).unwrap());
     assert_eq!(rig.collect(0, &[&needed], hour), Ok(Collected { blobs: 1, bytes: 5 }));
     assert_eq!(rig.has_blobs(0, &[&needed, &fresh, &stale, &wanted]), [true, true, false, true]);
     assert!(rig.blob_path(0, "notes.txt").exists());
     assert_eq!(rig.collect(0, &[], hour), Ok(Collected::default()), "all of them were asked for just now");
-    assert!(matches!(rig.collect(0, &["x"], hour), Err(ShardFault::Invalid { .. })));
 }
 
 #[test]
@@ -218,10 +219,10 @@ fn only_blobs_of_the_range_that_is_asked_about_are_collected() {
     let mut blobs =
         ["a", "b", "c"].map(|text| rig.blobs().put(&rig.addresses()[0], text.as_bytes()).unwrap());
     blobs.sort();
-    let [low, middle, high] = blobs.each_ref().map(String::as_str);
-    let range = DigestRange { first: middle.to_owned(), end: Some(high.to_owned()) };
+    let [low, middle, high] = blobs;
+    let range = DigestRange { first: Some(middle), end: Some(high) };
     assert_eq!(rig.collect_in(range, 0, &[], 0), Ok(Collected { blobs: 1, bytes: 1 }));
-    assert_eq!(rig.has_blobs(0, &[low, middle, high]), [true, false, true]);
+    assert_eq!(rig.has_blobs(0, &[&low, &middle, &high]), [true, false, true]);
 }
 
 #[test]
@@ -229,9 +230,9 @@ fn blobs_that_are_released_go_at_once_and_only_by_word_of_the_engine_that_leads(
     let rig = Rig::start(1);
     let put = |bytes: &[u8]| rig.blobs().put(&rig.addresses()[0], bytes).unwrap();
     let (value, other) = (put(b"value"), put(b"other"));
-    let unknown = "0".repeat(64);
+    let unknown = ContentDigest::LOWEST;
     for _ in 0..2 {
-        assert_eq!(rig.release(EPOCH, 0, &[&unknown, "no digest", &value]), Ok(()));
+        assert_eq!(rig.release(EPOCH, 0, &[&unknown, &value]), Ok(()));
         assert_eq!(rig.has_blobs(0, &[&value, &other]), [false, true]);
     }
     let deposed = rig.release(EngineEpoch(EPOCH.0 - 1), 0, &[&other]);

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::spec::{CheckpointSpec, DataSpec, JobSpec, ModelSpec, NodeKind, TrainSpec};
+use crate::{
+    ids::ContentDigest,
+    spec::{CheckpointSpec, DataSpec, JobSpec, ModelSpec, NodeKind, TrainSpec},
+};
 
 /// What settings are called in a job file, where they are stored under another name.
 const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
@@ -89,17 +92,20 @@ fn in_job_files(stored: &str) -> &str {
 /// Whether the models differ in what neither groups of parameters nor the settings in `names` explain:
 /// Dropout of the graph that trains has the seed, both graphs compute in the precision, and a training that
 /// goes on begins with a checkpoint.
+/// In the place of a digest that may differ.
+const IGNORED: ContentDigest = ContentDigest::from_bytes([0; 32]);
+
 fn models_differ(there: &TrainSpec, submitted: &TrainSpec, names: &BTreeSet<String>) -> bool {
     let explained = |model: &ModelSpec| {
         let mut model = ModelSpec { layout: model.layout.without_settings(), ..model.clone() };
         if names.contains("seed") || names.contains("precision") {
-            model.training_graph.clear();
+            model.training_graph = IGNORED;
         }
         if names.contains("precision") {
-            model.evaluation_graph.clear();
+            model.evaluation_graph = IGNORED;
         }
         if names.contains("resume") {
-            model.initial.clear();
+            model.initial = IGNORED;
         }
         model
     };
@@ -113,6 +119,8 @@ mod tests {
         sim::{training, training_job},
         spec::{Source, StepSettings},
     };
+
+    const OTHER: ContentDigest = ContentDigest::from_bytes([9; 32]);
 
     #[test]
     fn what_an_earlier_release_did_not_note_of_the_data_makes_no_other_job_table() {
@@ -158,7 +166,7 @@ mod tests {
         let job = |path: &str| {
             let mut train = training("bsp".parse().unwrap(), 64, 32);
             train.data.source = Source::csv(path);
-            train.data.digest = Some("5a".to_owned());
+            train.data.digest = Some(ContentDigest::from_bytes([0x5a; 32]));
             training_job(train)
         };
         let differs = differences(&job("/a/data.csv"), &job("/b/data.csv"));
@@ -182,7 +190,7 @@ mod tests {
             train.model.layout.0[0].settings =
                 StepSettings { weight_decay: Some(0.0), ..StepSettings::default() }
         };
-        let graph = |train: &mut TrainSpec| train.model.training_graph = "other".into();
+        let graph = |train: &mut TrainSpec| train.model.training_graph = OTHER;
         assert_eq!(differing(|train| train.epochs += 1), ", and differs in epochs");
         assert_eq!(differing(|train| (train.seed, train.batch) = (77, 5)), ", and differs in batch, seed");
         assert_eq!(differing(|train| train.queue_limit_ms = Some(1)), ", and differs in queue_limit_s");
@@ -193,18 +201,18 @@ mod tests {
         assert_eq!(differing(|train| train.model.layout.0[0].name.push('2')), ", and differs in model");
         let with_dropout = |train: &mut TrainSpec| {
             train.seed += 1;
-            train.model.training_graph = "other".into();
+            train.model.training_graph = OTHER;
         };
         assert_eq!(differing(with_dropout), ", and differs in seed");
         let other_loss = |train: &mut TrainSpec| {
             train.seed += 1;
-            train.model.evaluation_graph = "other".into();
+            train.model.evaluation_graph = OTHER;
         };
         assert_eq!(differing(other_loss), ", and differs in model, seed");
         let precision = |train: &mut TrainSpec| {
             (train.tf32, train.precision) = (!train.tf32, "other".into());
-            train.model.training_graph = "other".into();
-            train.model.evaluation_graph = "other".into();
+            train.model.training_graph = OTHER;
+            train.model.evaluation_graph = OTHER;
         };
         assert_eq!(differing(precision), ", and differs in precision");
     }

@@ -5,7 +5,7 @@ use super::{
     worker_protocol::{Assignment, TaskKey},
 };
 use crate::{
-    ids::{Incarnation, RunId, ShardIndex},
+    ids::{ContentDigest, Incarnation, RunId, ShardIndex},
     sync::PlanRequest,
     tasks::Order,
 };
@@ -133,7 +133,7 @@ pub enum Effect {
     /// Nobody needs these values any more: the parameter server may remove them.
     ReleaseBlobs {
         /// BLAKE3 of each blob, in hexadecimal digits; which shard holds it is not known.
-        digests: Vec<String>,
+        digests: Vec<ContentDigest>,
     },
 }
 

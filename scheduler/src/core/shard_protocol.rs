@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{Incarnation, RunId, Superstep},
+    ids::{ContentDigest, Incarnation, RunId, Superstep},
     sync::RoundRule,
 };
 
@@ -94,6 +94,6 @@ pub struct SnapshotFile {
     pub path: String,
     /// Size of the file, with the parameters of all shards.
     pub bytes: u64,
-    /// BLAKE3 of the file.
-    pub digest: String,
+    /// Of the file.
+    pub digest: ContentDigest,
 }

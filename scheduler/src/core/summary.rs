@@ -70,7 +70,7 @@ impl Job {
             ("pull_compression", train.pull_compression.to_string()),
             ("row_tables", self.spec.row_tables_in_words().to_owned()),
             ("groups", self.spec.groups_in_words().to_owned()),
-            ("model_digest", train.model.forward.clone()),
+            ("model_digest", train.model.forward.to_string()),
             ("nonce", state.generation.nonce().to_string()),
             ("generation", state.generation.number().to_string()),
             ("workers", active.to_string()),
@@ -191,7 +191,7 @@ impl Job {
             fields.extend(EvaluationSet::Test.fields(self.state.evaluation.as_ref()));
         }
         let (path, digest) = match self.state.snapshot.clone() {
-            Some(file) => (file.path, file.digest),
+            Some(file) => (file.path, file.digest.to_string()),
             None => <(String, String)>::default(),
         };
         fields.extend([("snapshot", path), ("snapshot_digest", digest)]);

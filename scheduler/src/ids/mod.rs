@@ -1,11 +1,13 @@
 //! Identities. Each is a type of its own, so that a worker can never be taken for a task.
 
 pub mod as_text;
+mod content_digest;
 mod job_ref;
 mod name;
 mod number;
 mod run;
 
+pub use content_digest::{ContentDigest, InvalidContentDigest};
 pub use job_ref::JobRef;
 pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
 pub use number::{EngineEpoch, Incarnation, ProcessId, RegistrationId, ShardIndex, StateDirId, Superstep};

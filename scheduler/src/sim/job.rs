@@ -1,19 +1,27 @@
 //! A job for runs without tensors: only what the core looks at is filled in.
 
-use crate::spec::{
-    Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
-    Parameter, PolicySpec, PullCompression, Source, SubmittedSettings, TrainSpec,
+use crate::{
+    ids::ContentDigest,
+    spec::{
+        Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
+        Parameter, PolicySpec, PullCompression, Source, SubmittedSettings, TrainSpec,
+    },
 };
+
+/// Of some content that nobody looks at.
+fn digest(nth: u8) -> ContentDigest {
+    ContentDigest::from_bytes([nth; 32])
+}
 
 /// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of
 /// `batch`, for one worker or more.
 pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
     TrainSpec {
         model: ModelSpec {
-            training_graph: "t".into(),
-            evaluation_graph: "e".into(),
-            forward: "f".into(),
-            initial: "i".into(),
+            training_graph: digest(1),
+            evaluation_graph: digest(2),
+            forward: digest(3),
+            initial: digest(4),
             layout: Layout(vec![Parameter::trained("w", vec![4])]),
             inputs: vec![],
             label: None,

@@ -9,7 +9,7 @@ use crate::{
         PushProgress, ShardProgress, SnapshotFile, TaskFault,
     },
     fault_code::FaultCode,
-    ids::{Incarnation, RunId, ShardIndex, Superstep},
+    ids::{ContentDigest, Incarnation, RunId, ShardIndex, Superstep},
     sync::{self, Clock, Clocks, PlanRequest},
 };
 
@@ -276,7 +276,11 @@ impl ParameterServerModel {
                 if !lost.is_empty() {
                     return lost;
                 }
-                let file = SnapshotFile { path: "/snapshot".into(), bytes: 1, digest: "digest".into() };
+                let file = SnapshotFile {
+                    path: "/snapshot".into(),
+                    bytes: 1,
+                    digest: ContentDigest::from_bytes([1; 32]),
+                };
                 vec![Input::SnapshotWritten { key, outcome: Ok(file) }]
             }
             Effect::Plan(request) => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Augment, CsvSource, Source};
+use crate::ids::ContentDigest;
 
 /// A data set on paths that every worker can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,11 +67,11 @@ pub struct DataSpec {
     /// BLAKE3 of all files, one after the other, in the order of [`paths`](Self::paths). The client fills it
     /// in; a worker refuses other bytes.
     #[serde(default)]
-    pub digest: Option<String>,
+    pub digest: Option<ContentDigest>,
     /// BLAKE3 of each of them, where they are several: they say which one is another one. The client fills
     /// it in.
     #[serde(default)]
-    pub file_digests: Vec<String>,
+    pub file_digests: Vec<ContentDigest>,
     /// Samples in the training set. The client fills it in.
     #[serde(default)]
     pub train_samples: u64,

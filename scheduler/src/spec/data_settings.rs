@@ -57,7 +57,7 @@ impl DataSpec {
             ("data.augment.flip", flip.then(|| true.to_string())),
             ("data.augment.crop", (*crop != 0).then(|| crop.to_string())),
             ("data.augment.cutout", (*cutout != 0).then(|| cutout.to_string())),
-            ("data.digest", digest.clone()),
+            ("data.digest", digest.map(|digest| digest.to_string())),
         ];
         to.push_known(all);
     }

@@ -8,19 +8,19 @@ use super::{
     CheckpointSpec, Compression, DataSpec, EvaluateSpec, Layout, LearningRate, Optimizer, Parameter,
     PolicyRule, PolicySpec, PullCompression, ResumeSpec, SubmittedSettings,
 };
-use crate::samples::permutation;
+use crate::{ids::ContentDigest, samples::permutation};
 
-/// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
+/// The model as the client derived and uploaded it. Digests name blobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// ONNX graph that maps parameters and a batch to `loss`, `loss_weight` and `<parameter>.grad`.
-    pub training_graph: String,
+    pub training_graph: ContentDigest,
     /// ONNX graph that evaluates: the training graph without gradients.
-    pub evaluation_graph: String,
+    pub evaluation_graph: ContentDigest,
     /// The user's own model.
-    pub forward: String,
+    pub forward: ContentDigest,
     /// Initial parameters: little-endian f32 in layout order, or a safetensors file that begins with them.
-    pub initial: String,
+    pub initial: ContentDigest,
     /// What the parameters are called, and where each lies in the flat array.
     pub layout: Layout,
     /// The graph inputs that take data.
@@ -73,8 +73,8 @@ pub enum DataElement {
 
 impl ModelSpec {
     /// Digests of every blob the job needs.
-    pub fn blobs(&self) -> [&str; 4] {
-        [&self.training_graph, &self.evaluation_graph, &self.forward, &self.initial]
+    pub fn blobs(&self) -> [ContentDigest; 4] {
+        [self.training_graph, self.evaluation_graph, self.forward, self.initial]
     }
 }
 

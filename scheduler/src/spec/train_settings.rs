@@ -221,6 +221,7 @@ impl EvaluateSpec {
 mod tests {
     use super::*;
     use crate::{
+        ids::ContentDigest,
         sim::training,
         spec::{Augment, ChannelAxis, Source, Split},
     };
@@ -260,7 +261,7 @@ mod tests {
             (|t| t.data.standardize = true,                                   &["data.standardize = true"]),
             (|t| t.data.channel_axis = ChannelAxis::Last,                     &["data.channel_axis = last"]),
             (|t| t.data.test = Some(Source::npz("a.npz")),                    &["data.test.npz.path = a.npz"]),
-            (|t| t.data.digest = Some("ab12".into()),                         &["data.digest = ab12"]),
+            (|t| t.data.digest = Some(ContentDigest::from_bytes([0xab; 32])),  &["data.digest = abababababababababababababababababababababababababababababababab"]),
             (|t| t.learning_rate.decay = Decay::Steps(vec![(0.5, 0.1)]),      &["settings.decay = { steps = [[0.5, 0.1]] }"]),
             (|t| t.clip_norm = Some(1.0),                                     &["settings.clip_norm = 1"]),
             (|t| t.queue_limit_ms = Some(600_000),                            &["settings.queue_limit_s = 600"]),

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{NewTask, Preview, TaskClass, TaskIndex, Value};
-use crate::{fault_code::FaultCode, ids::JobId};
+use crate::{
+    fault_code::FaultCode,
+    ids::{ContentDigest, JobId},
+};
 
 /// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a
 /// repeated one changes nothing.
@@ -108,7 +111,7 @@ impl Gives {
 pub struct LostValues {
     /// Of the blobs that held them, see [`BlobValue`](super::BlobValue): at most
     /// [`MAX_LOST_VALUES`](super::MAX_LOST_VALUES).
-    pub digests: Vec<String>,
+    pub digests: Vec<ContentDigest>,
     /// How the attempt has failed where they cannot be made again.
     pub failure: Failure,
 }

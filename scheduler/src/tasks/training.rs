@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fault_code::FaultCode,
-    ids::JobId,
+    ids::{ContentDigest, JobId},
     spec::{InvalidJob, JobSpec, Node, NodeKind, PolicySpec, Split, ValidJob},
 };
 
@@ -88,10 +88,10 @@ impl PreparedTraining {
     ///
     /// # Errors
     /// E056.
-    pub fn blobs(&self) -> Result<Vec<String>, InvalidTraining> {
+    pub fn blobs(&self) -> Result<Vec<ContentDigest>, InvalidTraining> {
         let nodes = self.nodes()?;
         let models = nodes.iter().filter_map(|node| match &node.kind {
-            NodeKind::Train(train) => Some(train.model.blobs().map(str::to_owned)),
+            NodeKind::Train(train) => Some(train.model.blobs()),
             NodeKind::Evaluate | NodeKind::Snapshot => None,
         });
         Ok(models.flatten().collect())
@@ -218,7 +218,7 @@ impl TrainingChanges {
         set(&mut train.min_workers, self.min_workers);
         set(&mut train.max_workers, self.max_workers);
         if let Some(weights) = &self.weights {
-            train.model.initial.clone_from(&weights.digest);
+            train.model.initial = weights.digest;
             // These are weights alone, and of another training.
             train.resume = None;
         }
@@ -236,8 +236,8 @@ fn set<T>(setting: &mut T, changed: Option<T>) {
 pub struct TrainedWeights {
     /// Size of the file.
     pub bytes: u64,
-    /// BLAKE3 of the file, in hexadecimal digits.
-    pub digest: String,
+    /// Of the file.
+    pub digest: ContentDigest,
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
             prepared.job(spec.id.clone(), &TrainingChanges::new()),
             Ok(spec.clone().validated().unwrap())
         );
-        let weights = TrainedWeights { bytes: 9, digest: "ab".repeat(32) };
+        let weights = TrainedWeights { bytes: 9, digest: ContentDigest::from_bytes([0xab; 32]) };
         let changes = TrainingChanges::new().learning_rate(0.5).batch(3).epochs(7).seed(11);
         let changes = changes.min_workers(2).max_workers(4).start_from(&weights);
         let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     /// A graph that runs across an upgrade has them in Redis, in postcard.
     #[test]
     fn changes_are_read_back_from_the_bytes_that_redis_has_of_them() {
-        let weights = TrainedWeights { bytes: 8, digest: "ab".to_owned() };
+        let weights = TrainedWeights { bytes: 8, digest: ContentDigest::from_bytes([0xab; 32]) };
         let changes = TrainingChanges::new().learning_rate(0.5).policy("ssp:3".parse().unwrap()).batch(300);
         let changes = changes.max_workers(4).start_from(&weights);
         #[rustfmt::skip]
@@ -298,9 +298,9 @@ mod tests {
             // Epochs, seed, least workers.
             &[0, 0, 0],
             &[1, 4],
-            b"\x01\x08\x02ab",
+            b"\x01\x08\x40",
         ];
-        let stored = stored.concat();
+        let stored = [stored.concat(), b"ab".repeat(32)].concat();
         assert_eq!(postcard::from_bytes::<TrainingChanges>(&stored), Ok(changes.clone()));
         assert_eq!(postcard::to_stdvec(&changes), Ok(stored));
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Bytes;
+use crate::ids::ContentDigest;
 
 /// Largest value that is kept in Redis and travels through the engine; a larger one is a blob.
 pub const MAX_INLINE_BYTES: usize = 16 << 10;
@@ -21,8 +22,8 @@ pub enum Value {
 /// ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlobValue {
-    /// BLAKE3 of the blob, in hexadecimal digits.
-    pub digest: String,
+    /// Of the blob.
+    pub digest: ContentDigest,
     /// Of the value, without the salt.
     pub bytes: u64,
 }
@@ -59,7 +60,7 @@ impl Value {
     pub fn inline_bytes(&self) -> usize {
         match self {
             Self::Inline(bytes) => bytes.len(),
-            Self::Blob(blob) => blob.digest.len(),
+            Self::Blob(_) => ContentDigest::DIGITS,
         }
     }
 
@@ -82,7 +83,7 @@ impl Value {
             (b'=', bytes) => Some(Self::Inline(bytes.to_vec().into())),
             (b'@', rest) => {
                 let (digest, bytes) = std::str::from_utf8(rest).ok()?.split_once(':')?;
-                Some(Self::Blob(BlobValue { digest: digest.to_owned(), bytes: bytes.parse().ok()? }))
+                Some(Self::Blob(BlobValue { digest: digest.parse().ok()?, bytes: bytes.parse().ok()? }))
             }
             _ => None,
         }
@@ -95,12 +96,14 @@ mod tests {
 
     #[test]
     fn a_stored_value_is_read_back() {
-        let blob = BlobValue { digest: "ab".repeat(32), bytes: 7 };
+        let blob = BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 7 };
         for value in [Value::default(), Value::Inline(vec![0, b'=', 255].into()), Value::Blob(blob)] {
             assert_eq!(Value::from_stored(&value.to_stored()), Some(value));
         }
-        for bad in [&b""[..], b"x", b"@ab", b"@ab:x"] {
-            assert_eq!(Value::from_stored(bad), None);
+        let digest = "ab".repeat(32);
+        let not_a_size = format!("@{digest}:x");
+        for bad in ["", "x", "@ab", "@ab:7", &format!("@{digest}"), &not_a_size] {
+            assert_eq!(Value::from_stored(bad.as_bytes()), None, "{bad}");
         }
     }
 }

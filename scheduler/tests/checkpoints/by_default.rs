@@ -1,6 +1,7 @@
 //! What a training keeps that says nothing of checkpoints.
 
 use super::*;
+use syncline_scheduler::ids::ContentDigest;
 
 /// Trains as [`World::new`], with what a training keeps by default.
 fn world(policy: &str, keeps_files: bool) -> World {
@@ -33,7 +34,11 @@ fn pins(effects: &[Effect]) -> usize {
 }
 
 fn weights_written() -> Input {
-    last_weights(Ok(SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() }))
+    last_weights(Ok(SnapshotFile {
+        path: "/last".into(),
+        bytes: 1,
+        digest: ContentDigest::from_bytes([0xd; 32]),
+    }))
 }
 
 #[test]

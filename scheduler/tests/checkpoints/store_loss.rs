@@ -1,6 +1,9 @@
 //! A store that has lost what it acknowledged: what proves it, and where the job goes back to.
 
-use syncline_scheduler::core::{BarrierOrder, HeldJob, LastWeights, ProgressFloor, ShardProgress};
+use syncline_scheduler::{
+    core::{BarrierOrder, HeldJob, LastWeights, ProgressFloor, ShardProgress},
+    ids::ContentDigest,
+};
 
 use super::*;
 
@@ -175,7 +178,8 @@ fn the_parameters_of_a_job_without_checkpoints_are_set_aside_behind_its_last_wei
     });
     let close = |weights| Effect::CloseShards { run: run.clone(), weights };
     assert!(ended.contains(&close(LastWeights::Keep)), "{ended:?}");
-    let outcome = Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() });
+    let outcome =
+        Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: ContentDigest::from_bytes([0xd; 32]) });
     let kept = world.give(Input::WeightsKept { run: run.clone(), outcome });
     assert!(kept.contains(&close(LastWeights::SetAside)), "{kept:?}");
     assert_eq!(becomes_of(&mut world, &run), Some(LastWeights::SetAside));

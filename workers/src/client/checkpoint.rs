@@ -85,7 +85,7 @@ impl Client {
         let unfinished = Unfinished::new(&path);
         let partial = unfinished.0.clone();
         let saved = blocking(move || {
-            let get = |digest: String| runtime.block_on(client.blob(digest));
+            let get = |digest| runtime.block_on(client.blob(digest));
             write(&path, &partial, (kept.resume, samples), kept.parts.into_iter().map(get))
         })
         .await;

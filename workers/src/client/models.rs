@@ -21,8 +21,7 @@ impl Client {
             let bytes = read(&source)?;
             syncline_onnx::parse(&bytes)
                 .map_err(|error| SubmitError::NoModel { model: source.name(), error: error.into() })?;
-            store.put_blob(&bytes)?;
-            Ok(OnnxModel::new(blake3::hash(&bytes)))
+            Ok(OnnxModel::new(store.put_blob(&bytes)?))
         })
         .await?
     }

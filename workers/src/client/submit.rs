@@ -13,7 +13,7 @@ use std::{
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_rpc::{ClientServiceClient, EngineFault, status::JobStatus, within};
 use syncline_scheduler::{
-    ids::{JobId, JobRef, MAX_NAME_BYTES},
+    ids::{ContentDigest, JobId, JobRef, MAX_NAME_BYTES},
     spec::JobSpec,
     tasks::PreparedTraining,
 };
@@ -275,7 +275,7 @@ impl Client {
     /// got through.
     async fn upload_blobs(
         &self,
-        blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
+        blobs: Arc<BTreeMap<ContentDigest, Arc<Vec<u8>>>>,
         uploaded: Arc<AtomicUsize>,
     ) -> Result<(), SubmitError> {
         let shards = self.shards().await?;
@@ -283,7 +283,7 @@ impl Client {
         blocking(move || {
             // Blobs are spread over the shards; workers look on all of them.
             for ((digest, bytes), address) in blobs.iter().zip(shards.iter().cycle()) {
-                if !blob_client.has(address, digest)? {
+                if !blob_client.has(address, *digest)? {
                     blob_client.put(address, bytes)?;
                     uploaded.fetch_add(1, Ordering::Relaxed);
                 }

@@ -16,7 +16,11 @@ use syncline_rpc::{
     Cause, EngineFault,
     status::{JobPhase, JobStatus},
 };
-use syncline_scheduler::{fault_code::FaultCode, ids::JobId, spec::TrainSpec};
+use syncline_scheduler::{
+    fault_code::FaultCode,
+    ids::{ContentDigest, JobId},
+    spec::TrainSpec,
+};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
@@ -239,12 +243,12 @@ impl Client {
 
     /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its
     /// last weights.
-    pub(super) async fn kept(&self, job: &JobId) -> Result<(String, String), FetchError> {
+    pub(super) async fn kept(&self, job: &JobId) -> Result<(ContentDigest, ContentDigest), FetchError> {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
             let status = self.status(job).await?.job;
-            match (&status.model_digest, &status.snapshot_digest) {
-                (Some(model), Some(snapshot)) => return Ok((model.clone(), snapshot.clone())),
+            match (status.model_digest, status.snapshot_digest) {
+                (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
                 _ if status.weights_pending && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
                 _ => return Err(no_snapshot(job, &status)),
             }
@@ -252,13 +256,10 @@ impl Client {
     }
 
     /// Fetches a blob, from wherever its shards are by then.
-    pub(super) async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
-        let fetch = || {
-            let digest = digest.clone();
-            async move {
-                let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
-                Ok(blocking(move || blobs.get(&shards, &digest)).await?)
-            }
+    pub(super) async fn blob(&self, digest: ContentDigest) -> Result<Vec<u8>, FetchError> {
+        let fetch = || async move {
+            let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
+            Ok(blocking(move || blobs.get(&shards, digest)).await?)
         };
         retry_while_away(self.patience.engine, fetch).await
     }
@@ -376,8 +377,9 @@ mod tests {
     async fn what_a_shard_that_is_away_or_has_just_taken_over_may_have_is_fetched_again() {
         let unreachable =
             || PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "it is cut".into() };
-        let second_away = || ShardFault::SecondAway { digest: "d".into(), cause: "it is away".into() };
-        let missing = || ShardFault::MissingBlob { digest: "d".into() };
+        let second_away =
+            || ShardFault::SecondAway { digest: ContentDigest::LOWEST, cause: "it is away".into() };
+        let missing = || ShardFault::MissingBlob { digest: ContentDigest::LOWEST };
         let other = || ShardFault::Invalid { what: "w".into() };
         let fetch = async |limit, failures: [PsError; 2]| {
             let left = Cell::new(Vec::from(failures));

@@ -1,21 +1,22 @@
 //! What files hold, in few bytes: all of a data set together, and each by itself where they are several.
 
-use syncline_scheduler::spec::DataSpec;
+use syncline_ps::content::digest_from;
+use syncline_scheduler::{ids::ContentDigest, spec::DataSpec};
 
 use super::error::{DataError, FileError};
 
-/// BLAKE3 of the files of a data set as they lie on the disk, in hexadecimal.
+/// BLAKE3 of the files of a data set as they lie on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDigests {
     /// Of all, one after the other.
-    pub all: String,
+    pub all: ContentDigest,
     /// Of each, where they are several.
-    pub each: Vec<String>,
+    pub each: Vec<ContentDigest>,
 }
 
 impl FileDigests {
     /// Of each file, even where there is only one.
-    pub(super) fn of_each(&self) -> &[String] {
+    pub(super) fn of_each(&self) -> &[ContentDigest] {
         if self.each.is_empty() { std::slice::from_ref(&self.all) } else { &self.each }
     }
 }
@@ -25,9 +26,9 @@ pub(super) struct Hashes {
     all: blake3::Hasher,
     /// Of the file that is read; `None` where it is the only one.
     file: Option<blake3::Hasher>,
-    each: Vec<String>,
+    each: Vec<ContentDigest>,
     /// Those that a note says each file has.
-    noted: Option<Vec<String>>,
+    noted: Option<Vec<ContentDigest>>,
     /// Whether one is a table that may be believed to have its own.
     pub(super) has_tables: bool,
 }
@@ -41,7 +42,7 @@ impl Hashes {
 
     /// Of the files of this job, of which there is a note.
     pub(super) fn noted(spec: &DataSpec) -> Self {
-        let all: Vec<String> = spec.digest.iter().cloned().collect();
+        let all: Vec<ContentDigest> = spec.digest.into_iter().collect();
         let noted = if spec.file_digests.is_empty() { all } else { spec.file_digests.clone() };
         Self { file: Some(blake3::Hasher::new()), noted: Some(noted), ..Self::of(1) }
     }
@@ -50,13 +51,13 @@ impl Hashes {
     pub(super) fn pass_over(&mut self) -> bool {
         self.has_tables = true;
         let noted = self.noted.as_ref().and_then(|noted| noted.get(self.each.len()));
-        self.each.extend(noted.cloned());
+        self.each.extend(noted.copied());
         noted.is_some()
     }
 
     /// Of all so far.
-    pub(super) fn all(&self) -> String {
-        self.all.finalize().to_hex().to_string()
+    pub(super) fn all(&self) -> ContentDigest {
+        digest_from(self.all.finalize())
     }
 
     /// Bytes of the file that is read come next.
@@ -70,7 +71,7 @@ impl Hashes {
     /// The file is over.
     pub(super) fn end_file(&mut self) {
         if let Some(file) = &mut self.file {
-            self.each.push(file.finalize().to_hex().to_string());
+            self.each.push(digest_from(file.finalize()));
             file.reset();
         }
     }
@@ -79,13 +80,11 @@ impl Hashes {
     /// differ are named: that of all does not see where one ends and the next begins.
     pub(super) fn checked(self, spec: &DataSpec) -> Result<FileDigests, DataError> {
         // Where some were passed over, that of all is not known, and follows from those of each.
-        let all = match self.noted.as_ref().is_some_and(|noted| *noted == self.each) {
-            true => spec.digest.clone().unwrap_or_default(),
-            false => self.all(),
-        };
+        let is_noted = self.noted.as_ref().is_some_and(|noted| *noted == self.each);
+        let all = spec.digest.filter(|_| is_noted).unwrap_or_else(|| self.all());
         let each = if spec.paths().len() > 1 { self.each } else { Vec::new() };
         let found = FileDigests { all, each };
-        let Some(expected) = spec.digest.as_ref() else { return Ok(found) };
+        let Some(expected) = spec.digest else { return Ok(found) };
         let (paths, known) = (spec.paths(), &spec.file_digests);
         let pairs = known.iter().zip(&found.each);
         let mut other = paths.iter().zip(pairs).filter(|(_, (known, found))| known != found);
@@ -93,17 +92,12 @@ impl Hashes {
             && let Some((first, (expected, found))) = other.next()
         {
             let files: Vec<&str> = std::iter::once(*first).chain(other.map(|(path, _)| *path)).collect();
-            let (files, expected, found) = (files.join(", "), expected.clone(), found.clone());
+            let (files, expected, found) = (files.join(", "), *expected, *found);
             return Err(FileError::Digest { files, expected, found }.into());
         }
-        match *expected == found.all {
+        match expected == found.all {
             true => Ok(found),
-            false => Err(FileError::Digest {
-                files: paths.join(", "),
-                expected: expected.clone(),
-                found: found.all,
-            }
-            .into()),
+            false => Err(FileError::Digest { files: paths.join(", "), expected, found: found.all }.into()),
         }
     }
 }

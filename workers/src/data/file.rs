@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use syncline_scheduler::ids::ContentDigest;
 
 use flate2::bufread::MultiGzDecoder;
 use syncline_rpc::input;
@@ -150,7 +151,7 @@ fn unpacked_if_small(
 }
 
 /// BLAKE3 of a file that stays on the disk.
-pub(super) fn digest(file: &DiskFile, step: &mut Step<'_>) -> Result<String, DataError> {
+pub(super) fn digest(file: &DiskFile, step: &mut Step<'_>) -> Result<ContentDigest, DataError> {
     let mut hashes = Hashes::of(1);
     hash_on_disk(file, &mut hashes, step)?;
     Ok(hashes.all())

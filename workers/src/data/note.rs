@@ -26,8 +26,9 @@ impl Note {
     pub(super) fn of(spec: &DataSpec, folder: &Path) -> Option<Self> {
         let (paths, mut name) = (spec.paths(), blake3::Hasher::new());
         let knows_each = paths.len() == 1 || paths.len() == spec.file_digests.len();
-        let digest = spec.digest.as_ref().filter(|_| knows_each)?;
-        name.update(format!("{digest} {:?}", spec.file_digests).as_bytes());
+        let digest = spec.digest.filter(|_| knows_each)?;
+        let each: Vec<String> = spec.file_digests.iter().map(ToString::to_string).collect();
+        name.update(format!("{digest} {each:?}").as_bytes());
         for path in paths {
             let about = fs::metadata(path).ok()?;
             let bytes_changed = (about.mtime(), about.mtime_nsec());

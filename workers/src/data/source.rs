@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    spec::{CsvSource, DataSpec, Source},
+};
 
 use super::array::{Array, SourceArrays};
 use super::array_parts::ArrayParts;
@@ -47,7 +50,7 @@ pub(super) struct SourceFiles<'a> {
     inputs: &'a BTreeMap<String, Vec<String>>,
     contents: Vec<Contents>,
     /// Of the bytes of each file as they lie on the disk.
-    digests: &'a [String],
+    digests: &'a [ContentDigest],
     /// Whether a note says so.
     are_noted: bool,
 }
@@ -217,7 +220,7 @@ impl<'a> SourceFiles<'a> {
         source: &'a Source,
         inputs: &'a BTreeMap<String, Vec<String>>,
         contents: Vec<Contents>,
-        digests: &mut &'a [String],
+        digests: &mut &'a [ContentDigest],
         are_noted: bool,
     ) -> Self {
         let (here, others) = digests.split_at(contents.len());
@@ -234,7 +237,7 @@ impl<'a> SourceFiles<'a> {
     fn tables(&self) -> Vec<csv::File<'_>> {
         let files = self.named().into_iter().zip(self.digests);
         let is_noted = self.are_noted;
-        files.map(|((path, contents), digest)| csv::File { path, contents, digest, is_noted }).collect()
+        files.map(|((path, contents), &digest)| csv::File { path, contents, digest, is_noted }).collect()
     }
 
     /// Reads them. `like`: the names of the columns and classes of the training set.

@@ -4,6 +4,7 @@ use syncline_ps::PsError;
 use syncline_rpc::{MAX_TEXT_CHARS, shortened, threads::NoThread};
 use syncline_scheduler::{
     fault_code::FaultCode,
+    ids::ContentDigest,
     tasks::{Failure, FailureCause, LostValues, Outcome},
 };
 
@@ -34,7 +35,7 @@ pub(crate) enum CallFault {
     Store(#[from] PsError),
     /// Arguments with these digests are on none of the shards; what was said of one of them.
     #[error("{error}")]
-    ArgumentsLost { digests: Vec<String>, error: PsError },
+    ArgumentsLost { digests: Vec<ContentDigest>, error: PsError },
     /// The function, or what it called, panicked for want of a thread.
     #[error(transparent)]
     NoThread(#[from] NoThread),

@@ -7,7 +7,10 @@ use syncline_ps::{
     client::{Addresses, BlobClient, CancelToken, ValueClient},
 };
 use syncline_rpc::{ShardFault, Token};
-use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask},
+};
 
 #[cfg(feature = "worker")]
 use super::StopFlag;
@@ -65,13 +68,13 @@ impl ShardValues {
     }
 
     /// Keeps a blob as it is, and gives its digest. Sends nothing if it is there already.
-    pub(crate) fn put_blob(&self, blob: &[u8]) -> Result<String, PsError> {
+    pub(crate) fn put_blob(&self, blob: &[u8]) -> Result<ContentDigest, PsError> {
         self.with_shards(&CancelToken::default(), |shards| self.blobs.put_by_digest(shards, blob))
     }
 
     /// Fetches a blob as it is, as long as nobody asks to stop.
     #[cfg(feature = "worker")]
-    pub(crate) fn get_blob(&self, digest: &str, stop: &StopFlag) -> Result<Vec<u8>, PsError> {
+    pub(crate) fn get_blob(&self, digest: ContentDigest, stop: &StopFlag) -> Result<Vec<u8>, PsError> {
         stop.cancelable(|cancel_token| {
             let blobs = self.blobs.clone().under(cancel_token.clone());
             self.with_shards(cancel_token, |shards| blobs.get_by_digest(shards, digest))
@@ -119,7 +122,7 @@ impl ValueStore for ShardValues {
 
     fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError> {
         let bytes = blob.bytes.saturating_add(BlobValue::SALT_BYTES as u64);
-        let get = |shards: &[String]| self.values.get(shards, &blob.digest, bytes, cancel_token);
+        let get = |shards: &[String]| self.values.get(shards, blob.digest, bytes, cancel_token);
         let whole = self.with_shards(cancel_token, get)?;
         Ok(whole.get(BlobValue::SALT_BYTES..).unwrap_or_default().into())
     }
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn a_value_that_only_a_process_which_is_away_may_have_is_waited_for() {
         let store = ShardValues::new(Token::generate(), Addresses::from(&["a:1".to_owned()][..]));
-        let (digest, cause) = ("d".to_owned(), "it has not come back".to_owned());
+        let (digest, cause) = (ContentDigest::LOWEST, "it has not come back".to_owned());
         let away = PsError::from(ShardFault::SecondAway { digest, cause });
         let answers = RefCell::new(vec![Ok(b"value".to_vec()), Err(away)]);
         let got = store.with_shards(&nobody(), |_| answers.borrow_mut().pop().unwrap());
@@ -187,7 +190,6 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let (store, stop) =
             (ShardValues::new(token.clone(), Addresses::from(&[address][..])), StopFlag::default());
-        let digest = "0".repeat(64);
         thread::scope(|scope| {
             let shard = scope.spawn(|| {
                 let mut caller = listener.accept().unwrap().0;
@@ -196,7 +198,7 @@ mod tests {
                 stop.ask();
                 caller
             });
-            let got = store.get_blob(&digest, &stop);
+            let got = store.get_blob(ContentDigest::LOWEST, &stop);
             assert!(matches!(got, Err(PsError::Canceled)), "{got:?}");
             drop(shard.join());
         });
@@ -228,7 +230,7 @@ mod tests {
             let blob = store.put([task; BlobValue::SALT_BYTES], &large, &nobody()).unwrap();
             let fetched = store.get(&blob, &nobody()).unwrap();
             assert_eq!((blob.bytes, &fetched[..]), (large.len() as u64, &large[..]));
-            let home = addresses.iter().position(|a| blobs.has(a, &blob.digest).unwrap()).unwrap();
+            let home = addresses.iter().position(|a| blobs.has(a, blob.digest).unwrap()).unwrap();
             *homes.entry(home).or_default() += 1;
         }
         assert_eq!(homes.len(), 2, "{homes:?}");

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use blake3::Hash;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::ids::ContentDigest;
 
 use super::{Function, Tensor};
 
@@ -29,37 +29,24 @@ pub const RUN_MODEL: Function<(OnnxModel, Vec<Tensor>), Vec<Tensor>> =
 /// of tasks. [`Client::upload_model`](crate::client::Client::upload_model) makes it.
 ///
 /// It stays as long as a job that is known names it, and for an hour after it was uploaded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OnnxModel(Hash);
+// Travels as text, even where bytes would do: by these digits the engine knows which blobs are still named.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OnnxModel(ContentDigest);
 
 impl OnnxModel {
-    pub(crate) fn new(digest: Hash) -> Self {
+    pub(crate) fn new(digest: ContentDigest) -> Self {
         Self(digest)
     }
 
-    /// BLAKE3 of the file, in 64 hexadecimal digits, as `b3sum` prints it.
-    pub fn digest(&self) -> String {
-        self.0.to_hex().to_string()
+    /// BLAKE3 of the file; as text what `b3sum` prints.
+    pub fn digest(&self) -> ContentDigest {
+        self.0
     }
 }
 
 impl fmt::Debug for OnnxModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OnnxModel({})", self.0.to_hex())
-    }
-}
-
-/// As text, even where bytes would do: by these digits the engine knows which blobs are still named.
-impl Serialize for OnnxModel {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.0.to_hex())
-    }
-}
-
-impl<'de> Deserialize<'de> for OnnxModel {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let digits = String::deserialize(from)?;
-        Hash::from_hex(&digits).map(Self).map_err(|_| D::Error::custom("no BLAKE3 digest"))
+        write!(f, "OnnxModel({})", self.0)
     }
 }
 
@@ -69,9 +56,9 @@ mod tests {
 
     #[test]
     fn a_model_travels_as_the_digits_of_its_digest() {
-        let model = OnnxModel::new(blake3::hash(b"a model"));
+        let model = OnnxModel::new(ContentDigest::from_bytes([0xab; 32]));
         let bytes = postcard::to_stdvec(&model).unwrap();
-        assert_eq!((bytes[0], &bytes[1..]), (b'@', model.digest().as_bytes()));
+        assert_eq!((bytes[0], &bytes[1..]), (b'@', model.digest().to_string().as_bytes()));
         assert_eq!(postcard::from_bytes::<OnnxModel>(&bytes).unwrap(), model);
         assert!(postcard::from_bytes::<OnnxModel>(&bytes[..64]).is_err());
         assert!(postcard::from_bytes::<OnnxModel>(b"\x03abc").is_err());

@@ -1,11 +1,12 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use syncline_ps::content::digest_of;
 
 use syncline_autodiff::{AutodiffError, Loss, Param, Precision, TrainedNames, TrainingGraph};
 use syncline_scheduler::{
     core::MOST_COUNTED_CLASSES,
-    ids::NodeName,
+    ids::{ContentDigest, NodeName},
     spec::{DataSpec, JobSpec, Layout, Metric, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
 };
 
@@ -31,7 +32,7 @@ pub struct PreparedJob {
     pub spec: JobSpec,
     /// Contents by digest; clones share them, and so do [variants](super::JobVariants) of a job those that
     /// are equal.
-    pub blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
+    pub blobs: Arc<BTreeMap<ContentDigest, Arc<Vec<u8>>>>,
     /// Why no CPU can compute it, if none can.
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
@@ -82,7 +83,7 @@ pub(super) struct PreparedModel<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct DescribedTraining {
     pub spec: TrainSpec,
-    pub blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
+    pub blobs: Arc<BTreeMap<ContentDigest, Arc<Vec<u8>>>>,
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about model, data and settings.
     pub warnings: Vec<String>,
@@ -282,8 +283,8 @@ pub(super) fn describe(
         input.row_group = group_of(&graph.row_tables.inputs, &input.name);
     }
     let mut keep = |bytes: Vec<u8>| {
-        let digest = blake3::hash(&bytes).to_hex().to_string();
-        blobs.insert(digest.clone(), Arc::new(bytes));
+        let digest = digest_of(&bytes);
+        blobs.insert(digest, Arc::new(bytes));
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
@@ -294,7 +295,8 @@ pub(super) fn describe(
         evaluation_graph: keep(graph.eval_onnx),
         forward: keep(onnx.into_owned()),
         initial: match resume {
-            Some(_) => String::new(),
+            // Known below, from the checkpoint.
+            Some(_) => ContentDigest::LOWEST,
             None => keep(initial().collect::<Vec<&[u8]>>().concat()),
         },
         layout,

@@ -209,7 +209,7 @@ split = { test_last_percent = 20 }
 sample_shape = [1, 8, 8]
 layout = "nhwc"
 augment = { flip = true, crop = 4, cutout = 8 }
-digest = "ab12"
+digest = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 
 [node.settings]
 optimizer = { adam = { beta1 = 0.8, epsilon = 1e-6, weight_decay = 0.1, decoupled = true } }

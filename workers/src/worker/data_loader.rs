@@ -153,9 +153,11 @@ impl DataLoader {
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeMap, fs};
+    use syncline_ps::content::digest_of;
 
     use syncline_ps::PsError;
     use syncline_scheduler::{
+        ids::ContentDigest,
         sim,
         spec::{Augment, DataElement, DataInput, DataSpec, Source, Split},
     };
@@ -180,7 +182,7 @@ mod tests {
         train.model.inputs =
             vec![DataInput { name, element, shape, rows: None, column_rows: vec![], row_group: None }];
         train.model.label = None;
-        train.data.digest = Some(blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
+        train.data.digest = Some(digest_of(&fs::read(&path).unwrap()));
         train
     }
 
@@ -261,7 +263,7 @@ mod tests {
             data: DataSpec::new(Source::csv(&secret)).with(|d| d.digest = digest),
             ..job.clone()
         };
-        for (digest, code) in [(None, "E616"), (Some("0".repeat(64)), "E331")] {
+        for (digest, code) in [(None, "E616"), (Some(ContentDigest::LOWEST), "E331")] {
             let refused = DataLoader::open(&of_secret(digest), None, &PieceWatch::default());
             let refused = refused.map(|_| ()).unwrap_err();
             let text = refused.to_string();

@@ -205,6 +205,7 @@ impl WorkerError {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use syncline_scheduler::ids::ContentDigest;
 
     use syncline_runtime::Device;
 
@@ -225,7 +226,8 @@ mod tests {
         let refused = |fault| WorkerError::from(PsError::Refused { fault });
         let io = refused(ShardFault::Io { what: "cannot hold the round".into(), cause: "no memory".into() });
         assert_eq!((io.blame(), io.code()), (Blame::Worker, FaultCode::SHARD_IO));
-        let second = ShardFault::SecondAway { digest: "0".repeat(64), cause: "it does not answer".into() };
+        let second =
+            ShardFault::SecondAway { digest: ContentDigest::LOWEST, cause: "it does not answer".into() };
         assert_eq!(refused(second).blame(), Blame::Worker);
         assert_eq!(refused(ShardFault::Closed { job: "digits".parse().unwrap() }).blame(), Blame::Worker);
         assert_eq!(refused(ShardFault::Invalid { what: "a chunk too many".into() }).blame(), Blame::Job);
@@ -246,7 +248,11 @@ mod tests {
         assert_eq!(of(id.into()).blame(), Blame::Job);
         let missing = FileError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
         assert_eq!(of(missing.into()).blame(), Blame::Worker);
-        let other = FileError::Digest { files: "d.csv".into(), expected: "a".into(), found: "b".into() };
+        let other = FileError::Digest {
+            files: "d.csv".into(),
+            expected: ContentDigest::LOWEST,
+            found: ContentDigest::from_bytes([1; 32]),
+        };
         assert_eq!(of(other.into()).blame(), Blame::Worker);
     }
 }

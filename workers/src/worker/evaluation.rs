@@ -82,7 +82,7 @@ impl JobRun {
 
     fn open_evaluation(&self) -> Result<Executable, WorkerError> {
         let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
-        let graph = &self.train.model.evaluation_graph;
+        let graph = self.train.model.evaluation_graph;
         let graph = self.timer.waiting(|| blobs.get_within(&self.addresses, graph, SHARD_TIMEOUT))?;
         let session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
         self.timer.progressed();

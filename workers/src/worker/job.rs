@@ -104,7 +104,7 @@ impl JobRun {
         let key = &first.key;
         let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
         let graph = timer
-            .waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))
+            .waiting(|| blobs.get_within(&addresses, train.model.training_graph, SHARD_TIMEOUT))
             .inspect_err(|error| addresses.note_unreached(error, &key.run.job))?;
         let (graph, scale) = LossScale::take(graph)?;
         let rows = BatchRows::of(&train.model);

@@ -54,6 +54,7 @@ fn can_be_asked_for(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use syncline_ps::content::digest_of;
 
     use safetensors::{Dtype, tensor::TensorView};
     use syncline_ps::shard::ReadCondition;
@@ -74,7 +75,7 @@ mod tests {
         fs::write(&path, safetensors::serialize([("user", view)], None).unwrap()).unwrap();
         let mut train = sim::training("bsp".parse().unwrap(), 4, 1);
         train.data = DataSpec::new(Source::safetensors(&path)).with(|data| {
-            data.digest = Some(blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
+            data.digest = Some(digest_of(&fs::read(&path).unwrap()));
             data.train_samples = 4;
         });
         let (name, element) = ("user".to_owned(), DataElement::I64);

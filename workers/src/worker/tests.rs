@@ -162,7 +162,7 @@ impl Rig {
                 layout: rig.train.model.layout.clone(),
                 optimizer: rig.train.optimizer,
                 clip_norm: rig.train.shard_clip_norm(),
-                initial: rig.train.model.initial.clone(),
+                initial: rig.train.model.initial,
                 resumed: None,
                 checkpoint: None,
                 known_through: None,

@@ -62,7 +62,10 @@ pub use syncline_scheduler::{
     },
     fault_code::{FaultCode, InvalidFaultCode},
     graph::{InvalidTaskId, TaskId},
-    ids::{EngineEpoch, Generation, Incarnation, InvalidName, JobId, Name, NodeName, ShardIndex, Superstep},
+    ids::{
+        ContentDigest, EngineEpoch, Generation, Incarnation, InvalidContentDigest, InvalidName, JobId, Name,
+        NodeName, ShardIndex, Superstep,
+    },
     predict::{InvalidPredictor, PredictorSpec},
     spec::{
         Augment, AxisOrder, BalanceOptions, BalanceRule, ChannelAxis, CheckpointSpec, Compression, CsvSource,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{EvaluationSet, JobPhase},
     fault_code::FaultCode,
-    ids::{JobId, JobRef},
+    ids::{ContentDigest, JobId, JobRef},
     spec::SettingList,
 };
 
@@ -100,7 +100,7 @@ pub struct JobStatus {
     pub groups: Option<String>,
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
-    pub model_digest: Option<String>,
+    pub model_digest: Option<ContentDigest>,
     /// Which generation of the parameters this is, from 1: restoring them begins another.
     #[serde(default)]
     pub generation: u32,
@@ -266,9 +266,9 @@ pub struct JobStatus {
     /// The file that a `snapshot` node wrote, or the last weights of a job that is over.
     #[serde(default)]
     pub snapshot: Option<String>,
-    /// BLAKE3 of that file, in hex.
+    /// BLAKE3 of that file.
     #[serde(default)]
-    pub snapshot_digest: Option<String>,
+    pub snapshot_digest: Option<ContentDigest>,
     /// Whether it is over and its last weights are still to be written.
     #[serde(default)]
     pub weights_pending: bool,

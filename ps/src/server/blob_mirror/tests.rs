@@ -3,7 +3,7 @@
 use std::{fs, ops::Deref, sync::mpsc};
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
-use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+use syncline_scheduler::ids::{ContentDigest, EngineEpoch, ShardIndex};
 
 use super::{
     super::{
@@ -14,6 +14,7 @@ use super::{
     },
     *,
 };
+use crate::content::digest_of;
 use crate::{shard::lock, waiting::until};
 
 /// A standby, and the process that serves, which has blobs of one byte each.
@@ -34,14 +35,14 @@ impl Rig {
         rig
     }
 
-    fn digest(n: u8) -> Digest {
-        *blake3::hash(&[n]).as_bytes()
+    fn digest(n: u8) -> ContentDigest {
+        digest_of(&[n])
     }
 
     /// Gives the primary a blob.
     fn put(&self, n: u8, bytes: &[u8]) {
-        let name = blake3::hash(&[n]).to_hex();
-        fs::write(self.dirs[1].path().join("blobs").join(name.as_str()), bytes).unwrap();
+        let name = Self::digest(n).to_string();
+        fs::write(self.dirs[1].path().join("blobs").join(name), bytes).unwrap();
     }
 
     fn has(&self, n: u8) -> bool {
@@ -115,7 +116,7 @@ fn a_look_at_which_nothing_can_be_kept_is_over_soon() {
 
 #[test]
 fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_damaged() {
-    let (mut lacking, blob) = (MissingBlobs::default(), [7; 32]);
+    let (mut lacking, blob) = (MissingBlobs::default(), Rig::digest(7));
     let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
     lacking.suspect(blob, broken(), "a:1");
     assert!(!lacking.holds(&blob) && lacking.suspect == Some(blob));
@@ -145,9 +146,8 @@ fn what_the_process_that_served_before_may_have_is_not_missing_until_that_one_ha
 fn others_do_not_wait_for_a_large_blob() {
     let (rig, mut lacking) = (Rig::new(1), MissingBlobs::default());
     let large = vec![7; LARGE_BYTES as usize + 1];
-    let digest = *blake3::hash(&large).as_bytes();
-    let name = blake3::Hash::from_bytes(digest).to_hex();
-    fs::write(rig.dirs[1].path().join("blobs").join(name.as_str()), large).unwrap();
+    let digest = digest_of(&large);
+    fs::write(rig.dirs[1].path().join("blobs").join(digest.to_string()), large).unwrap();
     assert_eq!(rig.fetch(&mut lacking).unwrap(), Look::Unfinished);
     assert!(rig.has(0) && lacking.is_copying(&digest));
     // It takes as long as we like.
@@ -169,7 +169,7 @@ fn others_do_not_wait_for_a_large_blob() {
 #[test]
 fn pages_of_any_length_name_every_blob_once() {
     let rig = Rig::new(12);
-    let mut all: Vec<Digest> = (0..12).map(Rig::digest).collect();
+    let mut all: Vec<ContentDigest> = (0..12).map(Rig::digest).collect();
     all.sort_unstable();
     let blobs = BlobStore::open(rig.dirs[1].path().join("blobs")).unwrap();
     for most in [1, 5, 6, 12, 13] {
@@ -186,16 +186,17 @@ fn pages_of_any_length_name_every_blob_once() {
 #[test]
 fn the_next_digest_table() {
     let of = |ends: &[u8]| {
-        let mut digest = [u8::MAX; size_of::<Digest>()];
+        let mut digest = [u8::MAX; ContentDigest::BYTES];
         digest[..ends.len()].copy_from_slice(ends);
-        digest
+        ContentDigest::from_bytes(digest)
     };
-    let mut carried = [0; size_of::<Digest>()];
+    let mut carried = [0; ContentDigest::BYTES];
     carried[0] = 8;
-    assert_eq!(next_digest(&of(&[7])), Some(carried));
-    let mut second = [0; size_of::<Digest>()];
-    assert_eq!(next_digest(&second).unwrap()[31], 1);
+    assert_eq!(next_digest(&of(&[7])), Some(ContentDigest::from_bytes(carried)));
+    let mut second = [0; ContentDigest::BYTES];
+    let next = |digest| *next_digest(&ContentDigest::from_bytes(digest)).unwrap().as_bytes();
+    assert_eq!(next(second)[31], 1);
     second[31] = u8::MAX;
-    assert_eq!(next_digest(&second).unwrap()[30..], [1, 0]);
+    assert_eq!(next(second)[30..], [1, 0]);
     assert_eq!(next_digest(&of(&[])), None, "there is none above the highest");
 }

@@ -10,7 +10,7 @@ use std::{
 
 use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::{
-    ids::{Generation, ShardIndex},
+    ids::{ContentDigest, Generation, ShardIndex},
     spec::{ElementRange, Layout, Optimizer, Parameter},
     sync::PushMode,
 };
@@ -189,7 +189,7 @@ fn the_other_shards_are_asked_for_the_norms_of_a_job_once_an_engine_asks_for_it(
         layout: Layout(vec![Parameter::trained("w", vec![2])]),
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         clip_norm: Some(0.5),
-        initial: String::new(),
+        initial: ContentDigest::LOWEST,
         resumed: None,
         checkpoint: None,
         known_through: None,

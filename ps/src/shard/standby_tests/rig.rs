@@ -5,7 +5,7 @@ use std::{cell::Cell, io, ops::Deref, time::Duration};
 use proptest::prelude::*;
 use syncline_rpc::{BarrierOrder, ClockRoster, OpenJob};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
+    ids::{ContentDigest, EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
     spec::{ElementRange, Layout, Optimizer, Parameter, StepSettings},
     sync::{PushMode, RoundRule},
 };
@@ -45,7 +45,7 @@ pub fn job_of(trained: Vec<Parameter>) -> JobShard {
         layout: Layout([trained, vec![Parameter::buffer("m", vec![2])]].concat()),
         optimizer: Optimizer::adam(),
         clip_norm: Some(0.5),
-        initial: String::new(),
+        initial: ContentDigest::LOWEST,
         resumed: None,
         checkpoint: None,
         known_through: None,

@@ -1,7 +1,7 @@
 //! Every question reads as written, and nothing else is read.
 
 use syncline_scheduler::{
-    ids::{Generation, Incarnation, RunId},
+    ids::{ContentDigest, Generation, Incarnation, RunId},
     sync::PushMode,
 };
 
@@ -11,6 +11,8 @@ use crate::{
     shard::{CHUNK_ELEMENTS, PushHeader, ReadCondition},
     wire::seal_frame,
 };
+
+const DIGEST: ContentDigest = ContentDigest::from_bytes([7; 32]);
 
 fn session() -> SessionKey {
     let run = RunId { job: "digits".parse().unwrap(), generation: Generation(2) };
@@ -53,16 +55,16 @@ fn all() -> Vec<(Request, u64)> {
         (Request::Norm { session: session(), round: 7 }, 0),
         (Request::Replicate { session: session(), term: 8 }, 0),
         (Request::Echo, 64),
-        (Request::ListBlobs { first: [7; 32] }, 0),
+        (Request::ListBlobs { first: DIGEST }, 0),
         (Request::ListCheckpoints, 0),
         (Request::GetCheckpoint { session: session(), number: 7 }, 0),
         (Request::PushCursor { session: session() }, 0),
-        (Request::PutBlob { digest: [7; 32] }, 12),
-        (Request::MirrorBlob { digest: [7; 32] }, 12),
-        (Request::PutValue { digest: [7; 32] }, 12),
-        (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
-        (Request::StatBlob { digest: [7; 32] }, 0),
-        (Request::CheckBlob { digest: [7; 32] }, 0),
+        (Request::PutBlob { digest: DIGEST }, 12),
+        (Request::MirrorBlob { digest: DIGEST }, 12),
+        (Request::PutValue { digest: DIGEST }, 12),
+        (Request::GetBlob { digest: DIGEST, offset: 8, length: u64::MAX }, 0),
+        (Request::StatBlob { digest: DIGEST }, 0),
+        (Request::CheckBlob { digest: DIGEST }, 0),
     ]
 }
 

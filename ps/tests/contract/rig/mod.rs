@@ -6,6 +6,7 @@ pub use cutter::{Cut, Cutter};
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -25,7 +26,7 @@ use syncline_rpc::{
     SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
+    ids::{ContentDigest, EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     spec::{Layout, Optimizer, Parameter},
     sync::{PushMode, RoundRule},
 };
@@ -121,17 +122,17 @@ impl Rig {
         BlobClient::new(self.token.clone())
     }
 
-    pub fn blob_path(&self, shard: usize, digest: &str) -> PathBuf {
-        self.dir.path().join(shard.to_string()).join("blobs").join(digest)
+    pub fn blob_path(&self, shard: usize, name: impl Display) -> PathBuf {
+        self.dir.path().join(shard.to_string()).join("blobs").join(name.to_string())
     }
 
     /// Puts values on the first shard only: the others must fetch their part.
-    pub fn blob(&self, values: &[f32]) -> String {
+    pub fn blob(&self, values: &[f32]) -> ContentDigest {
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.blobs().put(&self.addresses()[0], &bytes).unwrap()
     }
 
-    pub fn order(&self, shard: u32, elements: u64, initial: &str) -> OpenJob {
+    pub fn order(&self, shard: u32, elements: u64, initial: &ContentDigest) -> OpenJob {
         OpenJob {
             run: run(FIRST),
             shard: ShardIndex(shard),
@@ -139,7 +140,7 @@ impl Rig {
             layout: layout(elements),
             optimizer: SGD,
             clip_norm: None,
-            initial: initial.into(),
+            initial: *initial,
             resumed: None,
             checkpoint: None,
             known_through: None,
@@ -151,7 +152,7 @@ impl Rig {
         generation: Generation,
         elements: u64,
         optimizer: Optimizer,
-        initial: &str,
+        initial: &ContentDigest,
     ) -> Vec<Result<ShardState, ShardFault>> {
         let order = |i| OpenJob { run: run(generation), optimizer, ..self.order(i, elements, initial) };
         (0..self.shards.len() as u32).map(|i| self.open_one(EPOCH, order(i))).collect()
@@ -280,7 +281,7 @@ impl Rig {
     pub fn shared_checkpoint(&self, shard: usize, number: u64) -> Vec<u8> {
         let call = self.controls[shard].share_checkpoint(context::current(), run(FIRST), number);
         let digest = self.runtime.block_on(call).unwrap().unwrap();
-        self.blobs().get(&self.addresses(), &digest).unwrap()
+        self.blobs().get(&self.addresses(), digest).unwrap()
     }
 
     pub fn retain_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
@@ -310,7 +311,12 @@ impl Rig {
         }
     }
 
-    pub fn collect(&self, shard: usize, keep: &[&str], older_than_s: u64) -> Result<Collected, ShardFault> {
+    pub fn collect(
+        &self,
+        shard: usize,
+        keep: &[&ContentDigest],
+        older_than_s: u64,
+    ) -> Result<Collected, ShardFault> {
         self.collect_in(DigestRange::default(), shard, keep, older_than_s)
     }
 
@@ -318,10 +324,10 @@ impl Rig {
         &self,
         range: DigestRange,
         shard: usize,
-        keep: &[&str],
+        keep: &[&ContentDigest],
         older_than_s: u64,
     ) -> Result<Collected, ShardFault> {
-        let keep = keep.iter().map(|&d| d.to_owned()).collect();
+        let keep = keep.iter().copied().copied().collect();
         let call = self.controls[shard].collect(context::current(), EPOCH, range, keep, older_than_s);
         self.runtime.block_on(call).unwrap()
     }
@@ -339,13 +345,18 @@ impl Rig {
         self.runtime.block_on(call).unwrap()
     }
 
-    pub fn release(&self, epoch: EngineEpoch, shard: usize, digests: &[&str]) -> Result<(), ShardFault> {
-        let digests = digests.iter().map(|&d| d.to_owned()).collect();
+    pub fn release(
+        &self,
+        epoch: EngineEpoch,
+        shard: usize,
+        digests: &[&ContentDigest],
+    ) -> Result<(), ShardFault> {
+        let digests = digests.iter().copied().copied().collect();
         self.runtime.block_on(self.controls[shard].release(context::current(), epoch, digests)).unwrap()
     }
 
-    pub fn has_blobs(&self, shard: usize, digests: &[&str]) -> Vec<bool> {
-        let digests = digests.iter().map(|&d| d.to_owned()).collect();
+    pub fn has_blobs(&self, shard: usize, digests: &[&ContentDigest]) -> Vec<bool> {
+        let digests = digests.iter().copied().copied().collect();
         self.runtime.block_on(self.controls[shard].has_blobs(context::current(), digests)).unwrap()
     }
 }

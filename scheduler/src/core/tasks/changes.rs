@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::{
     core::Event,
-    ids::{Incarnation, JobId},
+    ids::{ContentDigest, Incarnation, JobId},
     tasks::{ClassIndex, TaskIndex},
 };
 
@@ -20,7 +20,7 @@ pub(super) struct PendingActions {
     /// Training jobs that nobody wants any more.
     pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.
-    pub released: Vec<String>,
+    pub released: Vec<ContentDigest>,
     /// Tasks that were to take outcomes, and have ended without giving anything.
     pub ended_takers: Vec<u32>,
     /// Tasks that became ready and may not wait forever.

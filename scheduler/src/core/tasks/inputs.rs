@@ -11,7 +11,7 @@ use crate::{
         departures::Departure, panics::Handling, submitting::is_same_job, turn::Turn,
     },
     fault_code::FaultCode,
-    ids::{Incarnation, JobId},
+    ids::{ContentDigest, Incarnation, JobId},
     tasks::{
         ClassIndex, GraphDigest, GraphReceipt, GraphSpec, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex,
     },
@@ -108,7 +108,7 @@ impl Core {
             self.make_room_for(&training, effects);
             self.deleted.push(training);
         }
-        let digests: Vec<String> = job.values.blobs().map(str::to_owned).collect();
+        let digests: Vec<ContentDigest> = job.values.blobs().collect();
         if !digests.is_empty() {
             effects.push(Effect::ReleaseBlobs { digests });
         }

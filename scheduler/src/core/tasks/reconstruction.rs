@@ -10,6 +10,7 @@ use super::{graph::EdgeKind, job::TaskJob, settling::End};
 use crate::{
     core::Assignee,
     fault_code::FaultCode,
+    ids::ContentDigest,
     tasks::{Failure, FailureCause, LostValues, TaskState, Work},
 };
 
@@ -37,14 +38,14 @@ impl TaskJob {
     /// their edges).
     pub(super) fn arguments_lost(&mut self, task: u32, by: &Assignee, lost: LostValues, now_us: u64) {
         let LostValues { digests, mut failure } = lost;
-        let digests: BTreeSet<&str> = digests.iter().map(String::as_str).collect();
+        let digests: BTreeSet<ContentDigest> = digests.into_iter().collect();
         let record = self.graph.record(task);
         let is_lost = |input: &u32| {
             let given = self.values.kept(*input).and_then(|given| given.value.blob());
-            given.is_some_and(|blob| digests.contains(blob.digest.as_str()))
+            given.is_some_and(|blob| digests.contains(&blob.digest))
         };
         let inputs: BTreeSet<u32> = record.arguments_of().filter(is_lost).collect();
-        let is_its_own = record.blobs().any(|blob| digests.contains(blob.digest.as_str()));
+        let is_its_own = record.blobs().any(|blob| digests.contains(&blob.digest));
         // Somebody else may have found it first.
         let is_known = !inputs.is_empty() || record.arguments_of().any(|input| self.is_made_again(input));
         if is_its_own || !is_known {

@@ -8,7 +8,7 @@ use serde::{
 };
 
 use crate::{
-    ids::NodeName,
+    ids::{ContentDigest, NodeName},
     tasks::{BlobValue, Bytes, ClassIndex},
 };
 
@@ -114,7 +114,7 @@ impl Serialize for Argument {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
-    digest: Option<String>,
+    digest: Option<ContentDigest>,
     bytes: Option<u64>,
     outcome: Option<u32>,
     outcomes: Option<Vec<u32>>,
@@ -172,7 +172,7 @@ mod tests {
     fn a_record_is_read_back_from_json_and_from_postcard() {
         let arguments = vec![
             Argument::Value(vec![7, b'a', b'\\'].into()),
-            Argument::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 << 40 }),
+            Argument::Blob(BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 1 << 40 }),
             Argument::Output(5),
             Argument::Outputs(vec![1, 2]),
             Argument::Outputs(vec![]),

@@ -83,7 +83,7 @@ impl TaskJob {
             _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
             // Whoever would have taken it has ended before. The task that it continued may have kept the
             // same.
-            Value::Blob(blob) if !moves_on && !self.values.holds(&blob.digest) => {
+            Value::Blob(blob) if !moves_on && !self.values.holds(blob.digest) => {
                 self.outbox.released.push(blob.digest);
             }
             _ => {}
@@ -118,7 +118,7 @@ impl TaskJob {
     pub(super) fn release_arguments(&mut self, task: u32) {
         if self.graph.slot(task).takes_blobs() {
             let record = self.graph.record(task);
-            self.outbox.released.extend(record.blobs().map(|blob| blob.digest.clone()));
+            self.outbox.released.extend(record.blobs().map(|blob| blob.digest));
         }
     }
 

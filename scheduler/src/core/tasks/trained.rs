@@ -54,7 +54,7 @@ impl Job {
                 samples: self.counted(),
                 loss: state.loss,
                 evaluation: state.validation.clone().or_else(|| state.evaluation.clone()),
-                weights: TrainedWeights { bytes: file.bytes, digest: file.digest.clone() },
+                weights: TrainedWeights { bytes: file.bytes, digest: file.digest },
             }),
             (Phase::Done, None) => {
                 failure(FailureCause::Worker, NOT_KEPT, format!("the parameters of job {id} were not kept"))
@@ -90,6 +90,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ContentDigest;
 
     /// A graph may run, and its results be fetched, across an upgrade.
     #[test]
@@ -107,7 +108,7 @@ mod tests {
             samples: 300,
             loss: Some(0.5),
             evaluation: Some(evaluation),
-            weights: TrainedWeights { bytes: 8, digest: "ab".to_owned() },
+            weights: TrainedWeights { bytes: 8, digest: ContentDigest::from_bytes([0xab; 32]) },
         };
         #[rustfmt::skip]
         let stored: &[&[u8]] = &[
@@ -122,7 +123,7 @@ mod tests {
             &[0, 0, 0, 0, 0, 0, 0],
             &[1], &1.0f64.to_le_bytes(),
             &[9],
-            &[8], b"\x02ab",
+            &[8], b"\x40abababababababababababababababababababababababababababababababab",
         ];
         let stored = stored.concat();
         assert_eq!(postcard::from_bytes::<Trained>(&stored), Ok(trained.clone()));

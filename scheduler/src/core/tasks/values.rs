@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::tasks::{Preview, Value};
+use crate::{
+    ids::ContentDigest,
+    tasks::{Preview, Value},
+};
 
 /// What a task gave, and what that looks like if people may look at it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,7 +49,7 @@ struct RefCountedValue {
 pub(super) struct Values {
     kept: HashMap<u32, RefCountedValue>,
     /// Values that each blob holds: a task and the one that it continues may give the same.
-    blobs: HashMap<String, u32>,
+    blobs: HashMap<ContentDigest, u32>,
     changed: BTreeSet<u32>,
 }
 
@@ -63,7 +66,7 @@ impl Values {
             return;
         }
         if let Some(blob) = given.value.blob() {
-            *self.blobs.entry(blob.digest.clone()).or_default() += 1;
+            *self.blobs.entry(blob.digest).or_default() += 1;
         }
         self.kept.insert(task, RefCountedValue { given, uses, stays });
         self.changed.insert(task);
@@ -80,7 +83,7 @@ impl Values {
     }
 
     /// One that would have taken the value of `task` has ended. Returns the blob that nobody needs any more.
-    pub(super) fn use_up(&mut self, task: u32) -> Option<String> {
+    pub(super) fn use_up(&mut self, task: u32) -> Option<ContentDigest> {
         let kept = self.kept.get_mut(&task)?;
         kept.uses = kept.uses.saturating_sub(1);
         if kept.uses > 0 || kept.stays { None } else { self.remove(task) }
@@ -95,7 +98,7 @@ impl Values {
 
     /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any
     /// more.
-    pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
+    pub(super) fn drop_intermediate(&mut self) -> Vec<ContentDigest> {
         self.kept.values_mut().for_each(|kept| kept.uses = 0);
         let tasks: Vec<u32> = self.kept.iter().filter(|(_, kept)| !kept.stays).map(|(t, _)| *t).collect();
         let released = tasks.into_iter().filter_map(|task| self.remove(task)).collect();
@@ -106,27 +109,27 @@ impl Values {
     }
 
     /// Keeps what a task gave no longer. Returns the blob that nobody needs any more.
-    pub(super) fn remove(&mut self, task: u32) -> Option<String> {
+    pub(super) fn remove(&mut self, task: u32) -> Option<ContentDigest> {
         let kept = self.kept.remove(&task)?;
         self.changed.insert(task);
-        let digest = &kept.given.value.blob()?.digest;
-        let held = self.blobs.get_mut(digest)?;
+        let digest = kept.given.value.blob()?.digest;
+        let held = self.blobs.get_mut(&digest)?;
         *held -= 1;
         if *held > 0 {
             return None;
         }
-        self.blobs.remove(digest);
-        Some(digest.clone())
+        self.blobs.remove(&digest);
+        Some(digest)
     }
 
     /// Whether a value that is kept is this blob.
-    pub(super) fn holds(&self, digest: &str) -> bool {
-        self.blobs.contains_key(digest)
+    pub(super) fn holds(&self, digest: ContentDigest) -> bool {
+        self.blobs.contains_key(&digest)
     }
 
     /// Every blob that holds a value.
-    pub(super) fn blobs(&self) -> impl Iterator<Item = &str> {
-        self.blobs.keys().map(String::as_str)
+    pub(super) fn blobs(&self) -> impl Iterator<Item = ContentDigest> {
+        self.blobs.keys().copied()
     }
 
     pub(super) fn has_changed(&self) -> bool {
@@ -155,8 +158,11 @@ mod tests {
     use super::*;
     use crate::tasks::BlobValue;
 
-    fn blob(digest: &str) -> ValueWithPreview {
-        let value = Value::Blob(BlobValue { digest: digest.into(), bytes: 1 });
+    const A: ContentDigest = ContentDigest::from_bytes([0xaa; 32]);
+    const B: ContentDigest = ContentDigest::from_bytes([0xbb; 32]);
+
+    fn blob(digest: ContentDigest) -> ValueWithPreview {
+        let value = Value::Blob(BlobValue { digest, bytes: 1 });
         ValueWithPreview { value, preview: None }
     }
 
@@ -178,23 +184,24 @@ mod tests {
     #[test]
     fn a_value_goes_with_its_last_use_unless_it_is_a_result() {
         let mut values = Values::default();
-        values.insert(1, blob("a"), 2, false);
-        values.insert(2, blob("b"), 1, true);
+        values.insert(1, blob(A), 2, false);
+        values.insert(2, blob(B), 1, true);
         assert_eq!(values.use_up(1), None);
-        assert_eq!(values.use_up(1), Some("a".into()));
+        assert_eq!(values.use_up(1), Some(A));
         assert_eq!(values.use_up(1), None, "it is gone");
         assert_eq!(values.use_up(2), None);
-        assert_eq!(values.get(2), blob("b").value);
-        assert_eq!(values.take_changes(), [("1".into(), None), ("2".into(), Some(b"@b:1".to_vec()))]);
+        assert_eq!(values.get(2), blob(B).value);
+        let stored = format!("@{}:1", "b".repeat(64)).into_bytes();
+        assert_eq!(values.take_changes(), [("1".into(), None), ("2".into(), Some(stored))]);
     }
 
     #[test]
     fn a_blob_that_two_values_share_goes_with_the_second() {
         let mut values = Values::default();
-        values.insert(1, blob("a"), 1, false);
-        values.insert(2, blob("a"), 1, false);
+        values.insert(1, blob(A), 1, false);
+        values.insert(2, blob(A), 1, false);
         assert_eq!(values.use_up(1), None);
-        assert_eq!(values.drop_intermediate(), ["a"]);
+        assert_eq!(values.drop_intermediate(), [A]);
         assert_eq!(values.blobs().count(), 0);
     }
 }

@@ -77,7 +77,10 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     use syncline_rpc::ShardFault;
-    use syncline_scheduler::tasks::{BlobValue, ClassIndex};
+    use syncline_scheduler::{
+        ids::ContentDigest,
+        tasks::{BlobValue, ClassIndex},
+    };
 
     use super::*;
 
@@ -93,7 +96,7 @@ mod tests {
         let (asked, answers) = (Cell::new(0), RefCell::new(answers.into_iter()));
         let put = |_, value: &[u8]| match answers.borrow_mut().next().flatten() {
             Some(error) => Err(error),
-            None => Ok(BlobValue { digest: "0".repeat(64), bytes: value.len() as u64 }),
+            None => Ok(BlobValue { digest: ContentDigest::LOWEST, bytes: value.len() as u64 }),
         };
         let upload = |mut tasks: Vec<NewTask>| {
             asked.set(asked.get() + 1);

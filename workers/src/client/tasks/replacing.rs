@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use syncline_rpc::EngineFault;
 use syncline_scheduler::{
     core::{GraphCheck, InvalidGraph},
-    ids::{JobId, JobRef},
+    ids::{ContentDigest, JobId, JobRef},
     tasks::{BlobValue, GraphSpec, NewTask},
 };
 
@@ -56,7 +56,7 @@ fn check(graph: &GraphSpec, tasks: &[NewTask]) -> Result<(), InvalidGraph> {
         let mut tasks = part(tasks, range);
         // They count as what they will be: any digest will do.
         let Ok(()) = move_large_constants(&mut tasks, |_, value| {
-            let digest = blake3::hash(&[]).to_hex().to_string();
+            let digest = ContentDigest::LOWEST;
             Ok::<_, Infallible>(BlobValue { digest, bytes: value.len() as u64 })
         });
         match &mut checked {

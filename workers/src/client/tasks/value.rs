@@ -212,6 +212,7 @@ mod tests {
 
     use syncline_ps::PsError;
     use syncline_rpc::{EngineFault, ShardFault};
+    use syncline_scheduler::ids::ContentDigest;
 
     use super::*;
 
@@ -220,7 +221,7 @@ mod tests {
         let away =
             || PsError::Unreachable { address: "a:1".into(), after_ms: 10_000, cause: "refused".into() };
         let unnamed = || ClientError::from(EngineFault::MissingShards { present: 0, expected: 1 });
-        let lost = || PsError::from(ShardFault::MissingBlob { digest: "d".into() });
+        let lost = || PsError::from(ShardFault::MissingBlob { digest: ContentDigest::LOWEST });
         let fetch = async |limit_s, answers: Vec<TaskError>| {
             let answers = RefCell::new(answers.into_iter());
             let next = || {

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use syncline_rpc::input;
-use syncline_scheduler::spec::Separator;
+use syncline_scheduler::{ids::ContentDigest, spec::Separator};
 
 use super::super::contents::Contents;
 use super::super::error::{DataError, FileError};
@@ -30,7 +30,7 @@ pub(in crate::data) struct File<'a> {
     pub(in crate::data) path: &'a Path,
     pub(in crate::data) contents: &'a Contents,
     /// Of its bytes as they lie on the disk.
-    pub(in crate::data) digest: &'a str,
+    pub(in crate::data) digest: ContentDigest,
     /// Whether a note says so, and nobody has looked.
     pub(in crate::data) is_noted: bool,
 }
@@ -73,7 +73,7 @@ impl<'a> File<'a> {
             true => Ok(()),
             false => Err(FileError::Digest {
                 files: self.path.display().to_string(),
-                expected: self.digest.to_owned(),
+                expected: self.digest,
                 found,
             }
             .into()),

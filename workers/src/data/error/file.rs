@@ -1,6 +1,7 @@
 //! Files that cannot be read on this machine.
 
 use std::path::PathBuf;
+use syncline_scheduler::ids::ContentDigest;
 
 use super::super::remote::how_to_fetch;
 
@@ -32,16 +33,16 @@ pub enum FileError {
     /// Other bytes than the job was submitted with.
     #[error(
         "[E331] {files} holds other data than the job was submitted with: its digest begins with {}, not {}",
-        start(found),
-        start(expected)
+        start(*found),
+        start(*expected)
     )]
     Digest {
         /// All files of the data set, with commas between.
         files: String,
-        /// BLAKE3 of the files at submission, in hexadecimal.
-        expected: String,
+        /// BLAKE3 of the files at submission.
+        expected: ContentDigest,
         /// BLAKE3 of the files on this machine.
-        found: String,
+        found: ContentDigest,
     },
     /// More than the reader accepts.
     #[error("[E332] {} holds more than {limit} {unit}", path.display())]
@@ -128,6 +129,6 @@ impl FileError {
 }
 
 /// As much of a digest as tells two apart.
-fn start(digest: &str) -> &str {
-    digest.get(..8).unwrap_or(digest)
+fn start(digest: ContentDigest) -> String {
+    digest.to_string().chars().take(8).collect()
 }

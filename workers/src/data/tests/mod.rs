@@ -18,13 +18,15 @@ mod text_and_images;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use syncline_ps::content::digest_of;
 
 use flate2::{Compression, write::GzEncoder};
 use safetensors::Dtype;
 use syncline_onnx::ElementType;
 use syncline_onnx::TensorView;
-use syncline_scheduler::spec::{
-    AxisOrder, ChannelAxis, CsvSource, DataElement, DataSpec, Files, Separator, Source, Split,
+use syncline_scheduler::{
+    ids::ContentDigest,
+    spec::{AxisOrder, ChannelAxis, CsvSource, DataElement, DataSpec, Files, Separator, Source, Split},
 };
 
 use super::{file::NPY_MARK, *};
@@ -150,7 +152,7 @@ fn hints_name_what_the_page_on_data_allows() {
     assert!(hint(&DataSpec { scale: f32::NAN, ..spec }, "E480").contains("docs/data.md"));
 }
 
-fn digest(spec: &DataSpec) -> Result<String, DataError> {
+fn digest(spec: &DataSpec) -> Result<ContentDigest, DataError> {
     Dataset::open_hashed(spec, &wants(CLASSES)).map(|(_, digests)| digests.all)
 }
 
@@ -160,7 +162,7 @@ fn other_bytes_than_the_digest_says_are_refused() {
     let path = write(&folder, "data.csv", b"1,2,0\n");
     let mut spec = csv_spec(&path, 1, 0);
     spec.digest = Some(digest(&spec).unwrap());
-    assert_eq!(spec.digest, Some(blake3::hash(b"1,2,0\n").to_hex().to_string()));
+    assert_eq!(spec.digest, Some(digest_of(b"1,2,0\n")));
     assert!(Dataset::open(&spec, &wants(CLASSES)).is_ok());
     write(&folder, "data.csv", b"1,2,1\n");
     assert_eq!(Dataset::open(&spec, &wants(CLASSES)).unwrap_err().code(), "E331");
@@ -287,7 +289,7 @@ fn a_validation_part_of_its_own_comes_behind_the_test_part() {
     let parts = Parts { train: vec![0, 1], validation: vec![3, 4], test: vec![2] };
     assert_eq!(data.parts(&spec, 0).unwrap(), parts);
     let whole = [train, test, validation].concat();
-    assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
+    assert_eq!(digest(&spec).unwrap(), digest_of(&whole));
     let both = DataSpec { validation_percent: Some(10), ..spec };
     refused(&both, &wanted, "E480", "the validation set must come from");
 }
@@ -311,7 +313,7 @@ fn a_test_part_of_its_own_comes_behind_the_training_samples() {
     assert_eq!((samples(&data), labels(&data)), (vec![5.0, 10.0, 15.0], vec![0.0, 1.0, 2.0]));
     assert_eq!(data.split(Split::All, 0).unwrap(), (vec![0, 1], vec![2]));
     let whole = ["a", "b", "c", "d"].map(|name| std::fs::read(folder.path().join(name)).unwrap()).concat();
-    assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
+    assert_eq!(digest(&spec).unwrap(), digest_of(&whole));
 
     let both = DataSpec { split: Split::TestEvery(2), ..spec.clone() };
     refused(&both, &wants(CLASSES), "E480", "not from both");

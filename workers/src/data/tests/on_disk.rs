@@ -1,6 +1,6 @@
 //! Arrays that stay in their files: what is gathered, computed and refused is the same as of those in memory.
 
-use syncline_scheduler::spec::Augment;
+use syncline_scheduler::{ids::ContentDigest, spec::Augment};
 use zip::CompressionMethod;
 
 use super::super::contents::{Contents, DiskFile};
@@ -268,7 +268,7 @@ fn a_disk_that_does_not_give_a_file_is_no_fault_of_its_format() {
         Source::npy(path("x.npy"), path("y.npy")),
         idx_source(&path("x.idx"), &path("y.idx")),
     ] {
-        let (inputs, digests) = (Default::default(), vec![String::new(); source.paths().len()]);
+        let (inputs, digests) = (Default::default(), vec![ContentDigest::LOWEST; source.paths().len()]);
         let unreadable = |path: &str| Contents::OnDisk(DiskFile::unreadable(path.as_ref()).into());
         let contents = source.paths().into_iter().map(unreadable).collect();
         let files = SourceFiles::new(&source, &inputs, contents, &mut &digests[..], false);

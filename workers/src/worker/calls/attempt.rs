@@ -3,7 +3,10 @@
 use std::{fmt, sync::Arc, time::Instant};
 
 use syncline_ps::PsError;
-use syncline_scheduler::tasks::{Bytes, Gives, Outcome, Preview, Spawned, Value};
+use syncline_scheduler::{
+    ids::ContentDigest,
+    tasks::{Bytes, Gives, Outcome, Preview, Spawned, Value},
+};
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -160,7 +163,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
             Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::GivenBack => 0,
             Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len(),
             Outcome::ArgumentsLost(lost) => {
-                lost.failure.reason.len() + lost.digests.iter().map(String::len).sum::<usize>()
+                lost.failure.reason.len() + lost.digests.len() * ContentDigest::DIGITS
             }
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, gives } = &**spawned;

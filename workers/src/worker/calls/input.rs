@@ -45,7 +45,7 @@ fn append(
                     match stop.cancelable(|cancel_token| store.get(blob, cancel_token)) {
                         Ok(value) => to.extend_from_slice(&value),
                         Err(error) if is_lost(&error) => {
-                            digests.push(blob.digest.clone());
+                            digests.push(blob.digest);
                             if digests.len() == MAX_LOST_VALUES {
                                 return Err(CallFault::ArgumentsLost { digests, error });
                             }
@@ -81,7 +81,10 @@ fn append_length(mut length: usize, to: &mut Vec<u8>) {
 mod tests {
     use syncline_ps::{PsError, client::CancelToken};
     use syncline_rpc::ShardFault;
-    use syncline_scheduler::tasks::{BlobValue, Bytes, TaskFailure, TaskIndex};
+    use syncline_scheduler::{
+        ids::ContentDigest,
+        tasks::{BlobValue, Bytes, TaskFailure, TaskIndex},
+    };
 
     use super::*;
     use crate::functions::Salt;
@@ -98,7 +101,13 @@ mod tests {
         }
     }
 
-    /// Has every blob but those whose names begin with `lost`.
+    const HERE: ContentDigest = ContentDigest::from_bytes([0; 32]);
+    const THERE: ContentDigest = ContentDigest::from_bytes([1; 32]);
+    const LOST: ContentDigest = ContentDigest::from_bytes([2; 32]);
+    const LOST_ON_A_DISK: ContentDigest = ContentDigest::from_bytes([3; 32]);
+    const AWAY: ContentDigest = ContentDigest::from_bytes([4; 32]);
+
+    /// Has [`HERE`] and [`THERE`].
     struct LosesBlobs;
 
     impl ValueStore for LosesBlobs {
@@ -107,11 +116,11 @@ mod tests {
         }
 
         fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
-            let digest = blob.digest.clone();
-            match &*digest {
-                "lost" => Err(ShardFault::MissingBlob { digest }.into()),
-                "lost on a disk" => Err(PsError::Damaged { digest, address: "shard".into() }),
-                "away" => Err(PsError::Canceled),
+            let digest = blob.digest;
+            match digest {
+                LOST => Err(ShardFault::MissingBlob { digest }.into()),
+                LOST_ON_A_DISK => Err(PsError::Damaged { digest, address: "shard".into() }),
+                AWAY => Err(PsError::Canceled),
                 _ => Ok(vec![7].into()),
             }
         }
@@ -119,19 +128,19 @@ mod tests {
 
     #[test]
     fn all_arguments_that_are_lost_are_named_at_once_unless_one_is_only_out_of_reach() {
-        let read = |digests: &[&str]| {
-            let blob = |digest: &&str| BlobValue { digest: (*digest).to_owned(), bytes: 1 };
+        let read = |digests: &[ContentDigest]| {
+            let blob = |digest: &ContentDigest| BlobValue { digest: *digest, bytes: 1 };
             let parts = digests.iter().map(|digest| OneArg::Value(Value::Blob(blob(digest)))).collect();
             let (mut scratch, stop) = (Vec::new(), StopFlag::default());
             input("f", &[OrderArg::List(parts)], &LosesBlobs, &stop, &mut scratch).map(<[u8]>::to_vec)
         };
-        assert_eq!(read(&["here", "there"]).unwrap(), [2, 7, 7]);
-        match read(&["here", "lost", "there", "lost on a disk"]) {
-            Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests, ["lost", "lost on a disk"]),
+        assert_eq!(read(&[HERE, THERE]).unwrap(), [2, 7, 7]);
+        match read(&[HERE, LOST, THERE, LOST_ON_A_DISK]) {
+            Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests, [LOST, LOST_ON_A_DISK]),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(read(&["lost", "away"]), Err(CallFault::Store(PsError::Canceled))));
-        let many = vec!["lost"; MAX_LOST_VALUES + 1];
+        assert!(matches!(read(&[LOST, AWAY]), Err(CallFault::Store(PsError::Canceled))));
+        let many = vec![LOST; MAX_LOST_VALUES + 1];
         match read(&many) {
             Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests.len(), MAX_LOST_VALUES),
             other => panic!("{other:?}"),

@@ -10,12 +10,13 @@ use std::{
     thread,
     time::Duration,
 };
+use syncline_ps::content::digest_of;
 
 use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::EngineEpoch,
+    ids::{ContentDigest, EngineEpoch},
     tasks::{
         Attempts, BlobValue, Bytes, FailureCause, FunctionId, Gives, MAX_INLINE_BYTES, OneArg, Order,
         OrderArg, OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
@@ -54,7 +55,7 @@ mod stopping;
 
 /// Blobs by digest, and what prevents the next uses, the last one first.
 #[derive(Default, Clone)]
-struct Memory(Arc<Mutex<BTreeMap<String, (Salt, Bytes)>>>, Arc<Mutex<Vec<PsError>>>);
+struct Memory(Arc<Mutex<BTreeMap<ContentDigest, (Salt, Bytes)>>>, Arc<Mutex<Vec<PsError>>>);
 
 impl Memory {
     fn fail_if_due(&self) -> Result<(), PsError> {
@@ -65,14 +66,14 @@ impl Memory {
 impl ValueStore for Memory {
     fn put(&self, salt: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
         self.fail_if_due()?;
-        let digest = blake3::hash(&[&salt[..], value].concat()).to_hex().to_string();
-        self.0.lock().unwrap().insert(digest.clone(), (salt, value.into()));
+        let digest = digest_of(&[&salt[..], value].concat());
+        self.0.lock().unwrap().insert(digest, (salt, value.into()));
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
     fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
         self.fail_if_due()?;
-        let digest = blob.digest.clone();
+        let digest = blob.digest;
         let found = self.0.lock().unwrap().get(&digest).map(|(_, value)| value.clone());
         found.ok_or(PsError::Refused { fault: ShardFault::MissingBlob { digest } })
     }

@@ -157,8 +157,20 @@ mod tests {
         },
         thread,
     };
+    use syncline_scheduler::ids::ContentDigest;
 
     use super::*;
+
+    /// A digest that says what the value is.
+    fn named(value: &[u8]) -> ContentDigest {
+        let mut bytes = [0; ContentDigest::BYTES];
+        bytes[..value.len()].copy_from_slice(value);
+        ContentDigest::from_bytes(bytes)
+    }
+
+    fn name_of(digest: ContentDigest) -> Vec<u8> {
+        digest.as_bytes().iter().copied().take_while(|byte| *byte != 0).collect()
+    }
 
     /// Counts how often values are fetched; the first time in vain.
     #[derive(Clone, Default)]
@@ -166,14 +178,14 @@ mod tests {
 
     impl ValueStore for Counting {
         fn put(&self, _: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
-            let digest = String::from_utf8_lossy(value).into_owned();
+            let digest = named(value);
             Ok(BlobValue { digest, bytes: value.len() as u64 })
         }
 
         fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
             match self.0.fetch_add(1, Ordering::SeqCst) {
                 0 => Err(PsError::Canceled),
-                _ => Ok(blob.digest.as_bytes().into()),
+                _ => Ok(name_of(blob.digest).into()),
             }
         }
     }
@@ -193,7 +205,7 @@ mod tests {
         fn get(&self, blob: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
             self.0.send(()).unwrap();
             lock(&self.1).recv().unwrap();
-            Ok(blob.digest.as_bytes().into())
+            Ok(name_of(blob.digest).into())
         }
     }
 
@@ -201,7 +213,7 @@ mod tests {
     fn who_waits_for_what_another_one_fetches_is_let_go_when_it_is_canceled() {
         let ((begin, begun), (go, gone)) = (mpsc::channel(), mpsc::channel());
         let cache = ValueCache::new(Box::new(Slow(begin, Mutex::new(gone))));
-        let blob = BlobValue { digest: "slow".into(), bytes: 4 };
+        let blob = BlobValue { digest: named(b"slow"), bytes: 4 };
         thread::scope(|threads| {
             let fetches = threads.spawn(|| cache.get(&blob, &nobody()));
             begun.recv().unwrap();
@@ -221,7 +233,7 @@ mod tests {
         let blob = cache.put(Salt::default(), b"made", &nobody()).unwrap();
         assert_eq!(&cache.get(&blob, &nobody()).unwrap()[..], b"made");
         assert_eq!(store.0.load(Ordering::SeqCst), 0);
-        let missing = BlobValue { digest: "missing".into(), bytes: MAX_BYTES };
+        let missing = BlobValue { digest: named(b"missing"), bytes: MAX_BYTES };
         assert!(cache.get(&missing, &nobody()).is_err());
         assert_eq!(lock(&cache.kept).bytes, 0, "it has made room for it");
         cache.put(Salt::default(), b"made", &nobody()).unwrap();
@@ -234,7 +246,7 @@ mod tests {
     fn a_value_is_fetched_once_as_long_as_there_is_room() {
         let store = Counting::default();
         let cache = ValueCache::new(Box::new(store.clone()));
-        let blob = |name: &str, bytes| BlobValue { digest: name.into(), bytes };
+        let blob = |name: &str, bytes| BlobValue { digest: named(name.as_bytes()), bytes };
         let fetched = |name, bytes| {
             let before = store.0.load(Ordering::SeqCst);
             assert_eq!(&cache.get(&blob(name, bytes), &nobody()).unwrap()[..], name.as_bytes());

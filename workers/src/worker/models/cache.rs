@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_scheduler::tasks::Bytes;
+use syncline_scheduler::{ids::ContentDigest, tasks::Bytes};
 
 use crate::{functions::OnnxModel, worker::lock::lock};
 
@@ -60,7 +60,7 @@ impl<L> ModelCache<L> {
         &self,
         entry: &CacheEntry<L>,
         go_on: impl Fn() -> Result<(), E>,
-        fetch: impl FnOnce(&str) -> Result<Vec<u8>, E>,
+        fetch: impl FnOnce(ContentDigest) -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
         let _fetching = loop {
             match entry.fetching.try_lock() {
@@ -75,7 +75,7 @@ impl<L> ModelCache<L> {
         if let Some(file) = entry.file.get() {
             return Ok(file.clone());
         }
-        let file = Bytes::from(fetch(&entry.model.digest())?);
+        let file = Bytes::from(fetch(entry.model.digest())?);
         let file = entry.file.get_or_init(|| file).clone();
         self.trim(&mut lock(&self.entries));
         Ok(file)
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn model(name: u8) -> OnnxModel {
-        OnnxModel::new(blake3::hash(&[name]))
+        OnnxModel::new(ContentDigest::from_bytes([name; 32]))
     }
 
     /// What is loaded is told by a number; every file has ten bytes.
@@ -153,7 +153,7 @@ mod tests {
     fn fetches(kept: &ModelCache<u32>, name: u8) -> bool {
         let mut fetched = false;
         let entry = kept.entry(&model(name));
-        let fetch = |digest: &str| {
+        let fetch = |digest| {
             assert_eq!(digest, model(name).digest());
             fetched = true;
             Ok::<_, ()>(vec![name; 10])
@@ -229,7 +229,7 @@ mod tests {
     fn who_waits_for_the_fetching_of_another_can_be_stopped() {
         let kept = kept();
         let entry = kept.entry(&model(1));
-        let fetch = |_: &str| {
+        let fetch = |_: ContentDigest| {
             let stopped = kept.file(&entry, || Err("stopped"), |_| Ok(vec![2]));
             assert_eq!(stopped, Err("stopped"));
             Ok::<_, &str>(vec![1])
@@ -245,7 +245,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let fetch = |_: &str| {
+                    let fetch = |_: ContentDigest| {
                         fetched.fetch_add(1, Ordering::SeqCst);
                         thread::yield_now();
                         Ok::<_, ()>(vec![1])

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_ps::PsError;
 use syncline_rpc::threads;
@@ -85,7 +86,7 @@ impl Models {
         model: &OnnxModel,
         inputs: &[Tensor],
         stop: &StopFlag,
-        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+        fetch: impl FnOnce(ContentDigest) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
         let ran = self.load_and_run(model, inputs, stop, fetch);
         if let Err(ModelFault::Backend(error)) = &ran {
@@ -99,7 +100,7 @@ impl Models {
         model: &OnnxModel,
         inputs: &[Tensor],
         stop: &StopFlag,
-        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+        fetch: impl FnOnce(ContentDigest) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
         let entry = self.0.kept.entry(model);
         let mut loaded = match entry.take() {
@@ -118,7 +119,7 @@ impl Models {
         &self,
         entry: &CacheEntry<LoadedModel>,
         stop: &StopFlag,
-        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+        fetch: impl FnOnce(ContentDigest) -> Result<Vec<u8>, PsError>,
     ) -> Result<LoadedModel, ModelFault> {
         let Shared { runtime, exec, kept, .. } = &*self.0;
         let go_on = || if stop.is_asked() { Err(ModelFault::Stopped) } else { Ok(()) };
@@ -137,7 +138,7 @@ impl Models {
 fn try_load(
     runtime: &Runtime,
     device: Device,
-    digest: &str,
+    digest: ContentDigest,
     file: &[u8],
     stop: &StopFlag,
 ) -> Result<(), ModelFault> {

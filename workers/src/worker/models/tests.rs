@@ -1,6 +1,8 @@
 //! Models on a real ONNX Runtime, with files from memory.
 
 use std::{collections::BTreeMap, thread};
+use syncline_ps::content::digest_of;
+use syncline_scheduler::ids::ContentDigest;
 
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int};
 use syncline_rpc::ShardFault;
@@ -30,7 +32,7 @@ fn cast(from: ElementType, to: ElementType) -> ModelProto {
 /// A worker's models, and the files that the shards have.
 struct Rig {
     models: Models,
-    files: BTreeMap<String, Vec<u8>>,
+    files: BTreeMap<ContentDigest, Vec<u8>>,
 }
 
 impl Rig {
@@ -43,14 +45,13 @@ impl Rig {
     }
 
     fn upload(&mut self, file: Vec<u8>) -> OnnxModel {
-        let model = OnnxModel::new(blake3::hash(&file));
+        let model = OnnxModel::new(digest_of(&file));
         self.files.insert(model.digest(), file);
         model
     }
 
     fn run(&self, model: &OnnxModel, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelFault> {
         self.models.run(model, inputs, &StopFlag::default(), |digest| {
-            let digest = digest.to_owned();
             self.files
                 .get(&digest)
                 .cloned()
@@ -158,7 +159,7 @@ fn what_is_no_model_and_what_gives_no_tensors_has_a_code() {
         (rig.upload(b"no model".to_vec()), vec![], "E302"),
         (rig.upload(unknown.to_bytes()), vec![], "E323"),
         (rig.upload(cast(ElementType::F32, ElementType::F16).to_bytes()), vec![floats(&[1], &[1.0])], "E449"),
-        (OnnxModel::new(blake3::hash(b"nowhere")), vec![], "E404"),
+        (OnnxModel::new(digest_of(b"nowhere")), vec![], "E404"),
     ];
     for (model, inputs, code) in cases {
         let fault = rig.run(&model, &inputs).unwrap_err();

@@ -114,7 +114,7 @@ fn a_model_stays_as_long_as_a_job_names_it() {
     let pids = || cluster.workers().into_iter().map(|worker| worker.pid).collect::<Vec<_>>();
     wait_until("another worker is there", || matches!(pids()[..], [pid] if pid != killed));
     let told = cluster.run("gone", model, 1).unwrap_err().to_string();
-    assert!(told.contains("[E404]") && told.contains(&model.digest()), "{told}");
+    assert!(told.contains("[E404]") && told.contains(&model.digest().to_string()), "{told}");
     assert_eq!(cluster.upload(), model);
     cluster.run("again", model, 3).unwrap();
 }

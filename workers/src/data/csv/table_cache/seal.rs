@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use syncline_ps::content::digest_from;
+use syncline_scheduler::ids::ContentDigest;
 
 use super::super::super::error::DataError;
 use super::super::super::file::STEP_BYTES;
@@ -35,7 +37,7 @@ struct Seal {
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Digest {
     bytes: u64,
-    blake3: String,
+    blake3: ContentDigest,
 }
 
 /// Notes what the files in this folder are.
@@ -104,7 +106,7 @@ fn digest(file: &File, look: &mut Look<'_>) -> Result<io::Result<Digest>, DataEr
     let (mut hasher, mut bytes, mut piece) = (blake3::Hasher::new(), 0, vec![0; STEP_BYTES]);
     loop {
         match file.read_at(&mut piece, bytes) {
-            Ok(0) => return Ok(Ok(Digest { bytes, blake3: hasher.finalize().to_hex().to_string() })),
+            Ok(0) => return Ok(Ok(Digest { bytes, blake3: digest_from(hasher.finalize()) })),
             Ok(count) => {
                 hasher.update(&piece[..count]);
                 bytes += count as u64;

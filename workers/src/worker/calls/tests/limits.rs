@@ -43,7 +43,7 @@ fn the_time_in_which_arguments_are_fetched_counts_for_no_run_limit() {
     let ((ask, asked), (answer, answers)) = (mpsc::channel(), mpsc::channel());
     let store = Slow { ask, answers: Arc::new(Mutex::new(answers)) };
     let rig = rig_with(store, usual(), 1, GivenUp::default());
-    let blob = OneArg::Value(Value::Blob(BlobValue { digest: "0".repeat(64), bytes: 1 }));
+    let blob = OneArg::Value(Value::Blob(BlobValue { digest: ContentDigest::LOWEST, bytes: 1 }));
     let args = vec![OrderArg::One(blob), is(2)];
     let Order::Run(limited) = group(SIZE.id(), vec![task(0, args)]) else { unreachable!() };
     rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);

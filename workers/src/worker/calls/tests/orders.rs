@@ -1,6 +1,7 @@
 //! What is ordered runs once what it waits for is here, and is reported once.
 
 use super::*;
+use syncline_scheduler::ids::ContentDigest;
 
 #[test]
 fn a_task_waits_for_those_that_are_held_and_takes_what_they_gave() {
@@ -87,7 +88,8 @@ fn large_values_lie_in_the_store_and_are_at_hand_for_those_that_wait_here() {
     // Another worker fetches it.
     rig.order(SIZE.id(), vec![task(2, vec![OrderArg::One(OneArg::Value(Value::Blob(blob.clone()))), is(2)])]);
     assert_eq!(rig.number(2), MAX_INLINE_BYTES as u64 + 3);
-    let gone = OrderArg::One(OneArg::Value(Value::Blob(BlobValue { digest: "no".into(), bytes: 1 })));
+    let gone =
+        OrderArg::One(OneArg::Value(Value::Blob(BlobValue { digest: ContentDigest::LOWEST, bytes: 1 })));
     rig.order(SIZE.id(), vec![task(3, vec![gone, is(2)])]);
     assert_eq!(failure(&rig.ends(1)[0]).0, FailureCause::Worker);
 }

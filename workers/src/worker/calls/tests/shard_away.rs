@@ -1,6 +1,7 @@
 //! Calls whose large values a shard does not take or give for a while.
 
 use syncline_rpc::hello::HelloError;
+use syncline_scheduler::ids::ContentDigest;
 
 use super::{super::patient_store::PatientStore, *};
 use crate::functions::{CallFault, ProgressCell, StopFlag};
@@ -94,7 +95,7 @@ fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
 fn a_call_whose_model_is_out_of_reach_is_given_back_and_one_whose_model_is_gone_fails() {
     let mut registry = Registry::new();
     let fetch = |_: &Context, (is_gone,): (bool,)| -> Result<u64, CallFault> {
-        let gone = ShardFault::MissingBlob { digest: "0".repeat(64) };
+        let gone = ShardFault::MissingBlob { digest: ContentDigest::LOWEST };
         Err(CallFault::Store(if is_gone { gone.into() } else { away() }))
     };
     registry.register_own(FETCH, fetch).unwrap();
@@ -131,7 +132,7 @@ impl ValueStore for Silent {
 
 #[test]
 fn a_call_that_is_told_to_stop_lets_go_of_a_shard_that_says_nothing() {
-    let blob = BlobValue { digest: "0".repeat(64), bytes: 1 };
+    let blob = BlobValue { digest: ContentDigest::LOWEST, bytes: 1 };
     let fetches = (SIZE, vec![OrderArg::One(OneArg::Value(Value::Blob(blob))), is(2)]);
     let stores = (LARGE, vec![fill(7)]);
     for (function, args) in [(fetches.0.id(), fetches.1), (stores.0.id(), stores.1)] {

@@ -56,12 +56,14 @@ impl MayPass for SubmitError {
 mod tests {
     use syncline_ps::PsError;
     use syncline_rpc::{ShardFault, hello::HelloError};
+    use syncline_scheduler::ids::ContentDigest;
 
     use super::*;
 
     #[test]
     fn an_upload_is_tried_again_where_a_shard_is_away_or_of_another_release_or_its_disk_full() {
-        let (what, digest, cause) = ("cannot write".to_owned(), "d".to_owned(), "no space left".to_owned());
+        let (what, digest, cause) =
+            ("cannot write".to_owned(), ContentDigest::LOWEST, "no space left".to_owned());
         let may_pass = |error| SubmitError::Upload(error).may_pass();
         assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }.into()));
         assert!(may_pass(ShardFault::SecondAway { digest, cause }.into()));
