@@ -309,7 +309,7 @@ fn a_state_directory_that_was_removed_is_made_again_for_its_owner_alone() {
     lose();
     assert_eq!(rig.collect(0, &[], 0), Ok(Default::default()));
     let digest = rig.blob(&[1.0; 100]);
-    assert!(rig.blob_path(0, &digest).exists());
+    assert!(rig.blob_path(0, digest).exists());
     lose();
     std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save(|_| false).unwrap()));
     for folder in ["", "jobs"] {

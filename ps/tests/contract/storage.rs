@@ -52,7 +52,7 @@ fn a_blob_damaged_on_disk_is_noticed_by_its_reader_and_removed_so_that_it_is_upl
     let addresses = rig.addresses();
     let code = |digest| rig.blobs().get(&addresses, digest).unwrap_err().code();
     let digest = rig.blobs().put(&addresses[0], b"precious").unwrap();
-    let damage = || fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
+    let damage = || fs::write(rig.blob_path(0, digest), b"previous").unwrap();
     damage();
     assert_eq!([code(digest), code(digest)], ["E415", "E404"]);
     rig.blobs().put(&addresses[0], b"precious").unwrap();
@@ -85,7 +85,7 @@ fn a_blob_damaged_on_disk_is_uploaded_again_by_whoever_has_it() {
             rig.blobs().put(address, b"precious").unwrap();
         },
     ] {
-        fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
+        fs::write(rig.blob_path(0, digest), b"previous").unwrap();
         upload(&rig, &addresses[0], digest);
         assert_eq!(rig.blobs().get(&addresses, digest).unwrap(), b"precious");
     }
@@ -97,7 +97,7 @@ fn a_value_of_a_task_that_is_damaged_on_disk_is_removed() {
     let values = ValueClient::new(rig.token.clone());
     for damaged in [&b"saltvalve"[..], b"saltval", b""] {
         let digest = values.put(&rig.addresses(), [b"salt", b"value"], &CancelToken::default()).unwrap();
-        fs::write(rig.blob_path(0, &digest), damaged).unwrap();
+        fs::write(rig.blob_path(0, digest), damaged).unwrap();
         let code = || values.get(&rig.addresses(), digest, 9, &CancelToken::default()).unwrap_err().code();
         assert_eq!([code(), code()], ["E415", "E404"], "{damaged:?}");
     }

@@ -60,7 +60,7 @@ fn parse(text: &[u8]) -> Option<[u8; ContentDigest::BYTES]> {
     }
     let mut bytes = [0; ContentDigest::BYTES];
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = value(*high)? << 4 | value(*low)?;
+        *byte = (value(*high)? << 4) | value(*low)?;
     }
     Some(bytes)
 }
