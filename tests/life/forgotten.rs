@@ -3,7 +3,7 @@
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use syncline::TaskGraph;
+use syncline::{ClientError, TaskGraph};
 use syncline_rpc::status::EngineStatus;
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 use syncline_workers::submit::PreparedJob;
@@ -113,15 +113,26 @@ async fn workers_that_another_redis_has_numbered_in_another_order_are_not_taken_
     let seen = move |_: &_| _ = tell.send(());
     let watches = tokio::spawn(async move { client.wait(&id, seen).await });
     told.recv().await.unwrap();
+    let mut events = cluster.client().watch(job.id(), None);
+    assert!(events.next().await.unwrap().is_some());
     with_functions.signal("STOP");
     go_back(&mut cluster).await;
     cluster.until_there(|there| there.len() == 1).await;
+    // And so does whoever begins to wait now.
+    let run = job.clone();
+    let waits_late = tokio::spawn(async move { run.wait(|_| ()).await });
+    let follows = tokio::spawn(async move {
+        while events.next().await?.is_some() {}
+        Ok::<_, ClientError>(())
+    });
     with_functions.signal("CONT");
     cluster.until_there(|there| there.len() == 2).await;
     go_back(&mut cluster).await;
     fs::write(folder.join("go"), "").unwrap();
     assert_eq!(waits.await.unwrap().unwrap(), 7);
     watches.await.unwrap().unwrap();
+    waits_late.await.unwrap().unwrap();
+    follows.await.unwrap().unwrap();
     Expected::submit(&cluster, "calls", None).await.check(&cluster).await;
     let trained = number(&cluster.summary(&training).await, "samples_applied");
     until_trained(&cluster, &training, trained + 100).await;

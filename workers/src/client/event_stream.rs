@@ -7,6 +7,7 @@ use syncline_rpc::{
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::{JobId, JobRef};
+use tokio::time::Instant;
 
 use super::{Client, ClientError};
 
@@ -34,6 +35,8 @@ pub struct EventStream {
     told: Option<StreamCursor>,
     read: VecDeque<JobNews>,
     is_over: bool,
+    /// When the job was there, once it was.
+    seen: Option<Instant>,
 }
 
 impl Client {
@@ -48,6 +51,7 @@ impl Client {
             told: None,
             read: VecDeque::new(),
             is_over: false,
+            seen: None,
         }
     }
 }
@@ -60,12 +64,38 @@ impl EventStream {
 
     /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it
     /// goes on as long as the client is [patient](super::Patience), and may be called again after an
-    /// error that [passes](ClientError::is_passing): nothing is lost or told twice.
+    /// error that [passes](ClientError::is_passing): nothing is lost or told twice. A job that was seen and
+    /// is not known any more to an engine that has just taken the lead is waited for, as by
+    /// [`wait`](Client::wait).
     ///
     /// # Errors
     /// E131 if there is no such job, E650 if it was replaced meanwhile; E300 if no engine is reached, E136 if
     /// none leads.
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
+        loop {
+            match self.next_while_seen().await {
+                Err(error) if self.may_come_back(&error).await => tokio::time::sleep(LOOK_INTERVAL).await,
+                news => return news,
+            }
+        }
+    }
+
+    /// Whether the job may be there all the same after this error.
+    #[doc(hidden)]
+    pub async fn may_come_back(&self, error: &ClientError) -> bool {
+        match self.seen {
+            Some(seen) => self.client.may_come_back(error, seen.elapsed()).await,
+            None => false,
+        }
+    }
+
+    /// As [`next`](Self::next), for whoever says what keeps it from seeing the job: an engine that does not
+    /// know the job is an error.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    #[doc(hidden)]
+    pub async fn next_while_seen(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
                 match &news {
@@ -91,6 +121,7 @@ impl EventStream {
             self.job = self.client.status(&self.job.id).await?.job.job_ref();
         }
         let is_over = self.client.is_over(&self.job).await?;
+        self.seen = Some(Instant::now());
         let entries = self.client.events(&self.job.id, self.cursor.map(before)).await?;
         let told = self.told;
         let is_new = |entry: &Entry<JobEvent>| told.is_none_or(|told| entry.cursor > told);

@@ -41,10 +41,10 @@ impl Client {
     /// engine is of another release; E300 if no engine was reached for five minutes, or as long as its
     /// [patience](Self::with_patience) is if that is longer, E136 if none led.
     pub async fn wait(&self, job: &JobId, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
-        self.wait_for(&job.clone().into(), on_change).await
+        self.wait_for(&job.clone().into(), None, on_change).await
     }
 
-    /// The same of the job of one submission.
+    /// The same of the job of one submission. `seen`: when it was there, as far as is known.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -52,10 +52,10 @@ impl Client {
     pub async fn wait_for(
         &self,
         job: &JobRef,
+        mut seen: Option<Instant>,
         mut on_change: impl FnMut(&JobView),
     ) -> Result<JobView, ClientError> {
         let (mut job, mut told) = (job.clone(), None);
-        let mut seen: Option<Instant> = None;
         loop {
             let record = match (self.poll(&job, self.to_wait()).await, seen) {
                 (Err(error), Some(seen)) if self.may_come_back(&error, seen.elapsed()).await => {

@@ -71,7 +71,7 @@ impl GraphRun {
     /// # Errors
     /// As [`Client::wait`]; E650 if another job has the name by now.
     pub async fn wait(&self, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
-        let mut ended = self.client.wait_for(&self.job, on_change).await;
+        let mut ended = self.client.wait_for(&self.job, Some(self.seen), on_change).await;
         if let Err(ClientError::JobFailed { reason, .. }) = &mut ended {
             self.tell_of_an_earlier_submission(reason).await;
         }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
         };
         let canceled = args.jobs.each(cancel).await;
         let wait = async |(job, damaged): &(JobRef, bool)| {
-            match client.wait_for(job, |_| ()).await {
+            match client.wait_for(job, None, |_| ()).await {
                 Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -55,21 +55,21 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
     })
 }
 
-/// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so
-/// and goes on.
+/// Shows what happens until the job is over. While the engine is away, has trouble with Redis, or has just
+/// taken the lead and does not know the job, it says so and goes on.
 async fn follow(client: &Client, job: &JobId, args: &EventsArgs) -> Result<(), Failure> {
     // What is wrong is said at once, and the engine is asked again here.
     let client = client.clone().with_patience(Patience::all(Duration::ZERO));
     let (mut events, mut problem) = (client.watch(job, args.after), Problem::default());
     loop {
-        match events.next().await {
+        match events.next_while_seen().await {
             Ok(None) => return Ok(()),
             Ok(Some(JobNews::Event(entry))) => {
                 problem.passed();
                 show(&[*entry], args.json)?;
             }
             Ok(Some(_)) => say("events are missing here: a job keeps its newest 200"),
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_passing() || events.may_come_back(&error).await => {
                 problem.say(&error.into());
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
