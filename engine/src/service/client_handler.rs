@@ -40,8 +40,8 @@ const MAX_JOBS_BYTES: usize = MAX_FRAME_BYTES / 2;
 /// are copied.
 const MAX_VALUES: usize = 1_000;
 const MAX_VALUES_BYTES: usize = 1 << 20;
-/// Most tasks that one call shows.
-const MAX_VIEWS: u32 = 10_000;
+/// Most tasks that one call shows: whoever shows 10,000 asks for one more, to see whether there is any.
+const MAX_VIEWS: u32 = 10_001;
 
 /// Serves one client's connection.
 #[derive(Clone)]

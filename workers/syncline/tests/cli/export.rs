@@ -12,8 +12,8 @@ use crate::{
 };
 
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
-/// More than are fetched at a time.
-const WIDTH: u64 = 6_000;
+/// More than are fetched at a time, and with one more task more than can be listed at a time.
+const WIDTH: u64 = 10_000;
 
 /// What some commands print, but for what changes by itself: the age of a job, and where its Redis server
 /// was.
@@ -150,7 +150,7 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
         &["tasks", "wide", "--first", "4990", "--limit", "20"],
         &["tasks", "wide", "--state", "waiting"],
         &["tasks", "wide", "--state", "done"],
-        &["tasks", "wide", "5999"],
+        &["tasks", "wide", "9999"],
         &["tasks", "wide", "last"],
         &["explain", "wide", "0"],
         &["explain", "wide", "last"],
@@ -159,7 +159,9 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     let online = export("wide", &file, &commands, &state_dir);
     let again =
         syncline(&[&["export", "wide", file.to_str().unwrap(), "--force"], &state_dir[..]].concat()).ok();
-    assert!(again.out.starts_with("wide (running), ") && again.out.contains("6001 tasks"), "{again:#?}");
+    assert!(again.out.starts_with("wide (running), ") && again.out.contains("10001 tasks"), "{again:#?}");
+    let most = syncline(&[&["tasks", "wide", "--limit", "10000"], &state_dir[..]].concat()).ok();
+    assert!(most.err.contains("--first 10000 goes on"), "{}", most.err);
     drop(up);
 
     let from = ["--from", file.to_str().unwrap()];
@@ -167,7 +169,7 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     let asked = |words: &[&str]| syncline(&[words, &from].concat());
     assert!(asked(&["tasks", "wide"]).ok().err.contains("--first 100 goes on"));
     assert_eq!(asked(&["tasks"]).ok().out, asked(&["tasks", "wide"]).ok().out);
-    asked(&["tasks", "wide", "6001"]).refused(1, "E535");
+    asked(&["tasks", "wide", "10001"]).refused(1, "E535");
     asked(&["explain", "wide", "nobody"]).refused(1, "E535");
     assert!(asked(&["metrics", "wide"]).refused(2, "E575").err.contains("job wide "));
     asked(&["explain", "wide", "--barrier", "1"]).refused(1, "E535");
