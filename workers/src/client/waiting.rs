@@ -79,7 +79,12 @@ impl Client {
     }
 
     /// Whether the job is over, without anything else of it.
-    pub(super) async fn is_over(&self, job: &JobRef) -> Result<bool, ClientError> {
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E650 if another has its name by now; E300 if no engine is reached, E136
+    /// if none leads.
+    #[doc(hidden)]
+    pub async fn is_over(&self, job: &JobRef) -> Result<bool, ClientError> {
         self.retry(|c| {
             let job = job.clone();
             async move { c.wait_job(within(POLL_TIMEOUT), job, 0).await }

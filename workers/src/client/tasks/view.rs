@@ -19,6 +19,15 @@ impl Client {
         self.tasks_within(self.patience, &job.clone().into(), query).await
     }
 
+    /// The same of the job of one submission.
+    ///
+    /// # Errors
+    /// As [`tasks`](Self::tasks), E650 if another job has the name by now.
+    #[doc(hidden)]
+    pub async fn tasks_of(&self, job: &JobRef, query: &TaskQuery) -> Result<Vec<TaskView>, ClientError> {
+        self.tasks_within(self.patience, job, query).await
+    }
+
     async fn tasks_within(
         &self,
         patience: Patience,

@@ -1,6 +1,11 @@
 //! A job in a file, read when its cluster is gone.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::Stdio,
+};
 
 use syncline::{CallOptions, Client, Cluster, Function, TaskGraph};
 use tokio::runtime::Runtime;
@@ -8,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Up, folder, on_full_disk, syncline, wait_until},
+    rig::{Killed, Up, command, folder, on_full_disk, syncline, wait_until},
 };
 
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
@@ -173,4 +178,33 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     asked(&["explain", "wide", "nobody"]).refused(1, "E535");
     assert!(asked(&["metrics", "wide"]).refused(2, "E575").err.contains("job wide "));
     asked(&["explain", "wide", "--barrier", "1"]).refused(1, "E535");
+}
+
+/// As while somebody submits it again: nothing of the second job goes into the file of the first.
+#[test]
+fn a_job_that_is_replaced_while_it_is_exported_is_not_mixed_with_the_other_one() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
+    let Cluster { engines, token } = Cluster::load(None, None, Some(dir.path())).unwrap();
+    let client = Client::new(engines, token);
+    let (runtime, id) = (Runtime::new().unwrap(), "wide".parse().unwrap());
+    let graph = |first: u64| {
+        let mut graph = TaskGraph::new("wide");
+        graph.map(NOBODYS, (first..first + WIDTH).map(|n| (n,)));
+        graph
+    };
+    runtime.block_on(client.submit_tasks(&graph(0))).unwrap();
+    // What is read of it is written as far as the pipe takes it, which is less than the first tasks.
+    let words = ["export", "wide", "-", "--state-dir", dir.path().to_str().unwrap()];
+    let mut export = Killed::start(command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut lines = BufReader::new(export.stdout.take().unwrap()).lines();
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| line.starts_with("{\"task\":")));
+    runtime.block_on(async {
+        client.cancel(&id).await.unwrap();
+        client.wait(&id, |_| ()).await.unwrap_err();
+        client.replace_tasks(&graph(1)).await.unwrap();
+    });
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rest.len() < WIDTH as usize, "the tasks of the second job are not among them");
+    export.ended().refused(1, "E650");
 }

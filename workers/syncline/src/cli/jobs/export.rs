@@ -8,7 +8,7 @@ use syncline_rpc::{
     status::{JobPhase, JobView},
 };
 use syncline_scheduler::{
-    ids::JobId,
+    ids::{JobId, JobRef},
     tasks::{TaskIndex, TaskQuery},
 };
 use syncline_workers::client::{Client, ClientError};
@@ -122,7 +122,7 @@ async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Resul
     match (job.state, job.tasks) {
         // Nothing more of it can be read.
         (JobPhase::Damaged, _) => {}
-        (_, Some(_)) => exported.tasks = tasks(client, &args.job, &mut to).await?,
+        (_, Some(_)) => exported.tasks = tasks(client, &job.job_ref(), &mut to).await?,
         (_, None) => {
             exported.points = stream(client, &args.job, JobStream::Metrics, Line::Point, &mut to).await?;
             exported.evaluations =
@@ -133,6 +133,8 @@ async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Resul
             barriers.chain(kept.tasks.into_iter().map(Line::Node)).try_for_each(|line| to.line(&line))?;
         }
     }
+    // Streams are read by the name: by now they may be those of another job.
+    client.is_over(&job.job_ref()).await?;
     exported.bytes = to.finish()?;
     Ok(exported)
 }
@@ -152,11 +154,11 @@ async fn stream(
 }
 
 /// Writes all general tasks of a job, page by page; how many.
-async fn tasks(client: &Client, job: &JobId, to: &mut Writer) -> Result<u64, Failure> {
+async fn tasks(client: &Client, job: &JobRef, to: &mut Writer) -> Result<u64, Failure> {
     let mut query = TaskQuery { limit: PAGE_TASKS, ..TaskQuery::default() };
     let mut tasks = 0;
     loop {
-        let page = client.tasks(job, &query).await?;
+        let page = client.tasks_of(job, &query).await?;
         let Some(last) = page.last() else { return Ok(tasks) };
         query.first = TaskIndex(last.task.0 + 1);
         tasks += page.len() as u64;
