@@ -51,6 +51,8 @@ pub(crate) struct Program {
     pub log: PathBuf,
     /// Its `--listen` address; once it has printed one, the address that it really took.
     pub listen: Option<SocketAddr>,
+    /// Starts since it has last said where it listens.
+    pub failed_starts: u32,
     /// Time from the request to stop until SIGKILL.
     pub stop_timeout: Duration,
     /// Before it is started again.
@@ -152,6 +154,8 @@ async fn supervise(
     let first_pause = FIRST_PAUSE.min(program.longest_pause);
     let mut pause = first_pause;
     loop {
+        program.leave_taken_port();
+        program.failed_starts += 1;
         let since = Instant::now();
         let mut from = 0;
         let (status, exit) = match program.spawn(&mut from) {
@@ -297,7 +301,7 @@ impl Program {
             let _ = events.send(Event::Leading { process: self.process });
         }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
-        self.listen = Some(address);
+        (self.listen, self.failed_starts) = (Some(address), 0);
         let _ = events.send(Event::Listening { process: self.process, address });
     }
 }
@@ -324,7 +328,7 @@ fn is_replaced(bin: &Path) -> bool {
 mod tests {
     use std::{collections::HashMap, ffi::OsStr};
 
-    use super::*;
+    use super::{super::process::FIRST_ENGINE, *};
 
     /// A program of a shell line, whose log is in a folder.
     fn program(dir: &Path, line: &str) -> Program {
@@ -336,6 +340,7 @@ mod tests {
             env: Vec::new(),
             log: dir.join("worker-0.log"),
             listen: None,
+            failed_starts: 0,
             stop_timeout: STOP_TIMEOUT,
             longest_pause: Duration::ZERO,
             saves_state: false,
@@ -389,6 +394,42 @@ mod tests {
         let (heard, how) = first_run(program(dir.path(), line)).await;
         assert!(matches!(heard[..], [Event::Started { .. }]), "{heard:?}");
         assert!(how.tail.ends_with("listening 127.0.0.1:80\nleading"), "{how:?}");
+    }
+
+    /// Where a process listens at last that fails as long as it is told this address.
+    async fn listens_at(process: Process, taken: SocketAddr, longest: usize) -> (usize, Option<SocketAddr>) {
+        let dir = tempfile::tempdir().unwrap();
+        let line = format!("[ $1 = {taken} ] && exit 1; echo listening $1; read line");
+        let program = Program { process, listen: Some(taken), reports: true, ..program(dir.path(), &line) };
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let mut child = SupervisedChild::start(program, sender);
+        let (mut ends, mut listens) = (0, None);
+        while ends < longest && listens.is_none() {
+            match events.recv().await.unwrap() {
+                Event::Ended { .. } => ends += 1,
+                Event::Listening { address, .. } => listens = Some(address),
+                _ => {}
+            }
+        }
+        child.request_stop();
+        child.ended().await;
+        (ends, listens)
+    }
+
+    #[tokio::test]
+    async fn a_shard_whose_port_somebody_else_has_taken_takes_another_one() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let shard = Process::Shard("1".parse().unwrap());
+        assert_eq!(listens_at(shard, address, 10).await, (3, Some(any)));
+        assert_eq!(listens_at(FIRST_ENGINE, address, 6).await, (6, None), "others know its address");
+        drop(taken);
+        assert_eq!(
+            listens_at(shard, address, 6).await,
+            (6, None),
+            "its port is not what keeps it from starting"
+        );
     }
 
     #[tokio::test]

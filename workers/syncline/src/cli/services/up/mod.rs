@@ -17,6 +17,7 @@ mod saved_redis;
 mod startup;
 mod state_dir;
 mod stopped;
+mod taken_port;
 
 use std::time::Duration;
 

@@ -44,6 +44,7 @@ impl ChildPrograms<'_> {
             env: Vec::new(),
             log,
             listen: None,
+            failed_starts: 0,
             stop_timeout: STOP_TIMEOUT,
             longest_pause: self.plan.longest_pause,
             saves_state: false,
