@@ -75,10 +75,18 @@ const TABLES: &[Table] = &[
         ("std",           "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),
         ("standardize",   "boolean", "false", "standardize = true", "Compute `mean` and `std` from the training samples, at submission; see [data.md](data.md#shapes-normalization-and-labels)"),
         ("channel_axis",  "`first` or `last`", "'first'", "channel_axis = 'last'", "Axis of a sample that `mean`, `std` and `standardize` take channel by channel: `last` for sequences of time and features"),
+        ("normalize",     "table of tables", "{}", "normalize = { image = { scale = 0.0625 }, table = { standardize = true } }", "The normalization of each input that has one of its own, see below; the five fields above hold for float inputs that have none"),
         ("split",         "`all`, `{ test_every = N }`, `{ test_percent = N }` or `{ test_last_percent = N }`", "'all'", "split = { test_every = 5 }", "How the test set is taken from `source`"),
         ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
         ("layout",        "`nhwc`", "", "layout = 'nhwc'", "Order of the axes of images in the files, where it is not channels, height, width"),
         ("augment",       "table", "{}", "augment = { flip = true, crop = 4 }", "Data augmentation, see below"),
+    ]},
+    Table { title: "`[node.data.normalize.NAME]`", about: "How one float input of the model is normalized, by its name; more in [data.md](data.md#each-input-by-its-own-normalization). Nothing of the same fields of `[node.data]` holds for it.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.data.normalize.image]\n@\n", fields: &[
+        ("scale",        "float", "1.0", "scale = 0.0625", "Its numbers are multiplied by this"),
+        ("mean",         "list of floats", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
+        ("std",          "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),
+        ("standardize",  "boolean", "false", "standardize = true", "Compute `mean` and `std` from the training samples, at submission"),
+        ("channel_axis", "`first` or `last`", "'first'", "channel_axis = 'last'", "Axis of a sample that these take channel by channel"),
     ]},
     Table { title: "Written by Syncline in `[node.data]`", about: "Filled in at submission; do not set them.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
         ("digest",        "string", "", "digest = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262'", "BLAKE3 of the files"),

@@ -33,6 +33,13 @@ pub(super) fn have_same_content(there: &JobSpec, submitted: &JobSpec) -> bool {
             there.mean.clone_from(&submitted.mean);
             there.std.clone_from(&submitted.std);
         }
+        for (input, own) in &mut there.normalize {
+            let submitted = submitted.normalize.get(input).filter(|submitted| submitted.standardize);
+            if let Some(submitted) = submitted.filter(|_| own.standardize) {
+                own.mean.clone_from(&submitted.mean);
+                own.std.clone_from(&submitted.std);
+            }
+        }
     }
     there == *submitted
 }
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{
         sim::{training, training_job},
-        spec::{Source, StepSettings},
+        spec::{Normalization, Source, StepSettings},
     };
 
     const OTHER: ContentDigest = ContentDigest::from_bytes([9; 32]);
@@ -131,14 +138,22 @@ mod tests {
         };
         let named = |data: &mut DataSpec| data.class_names = vec!["aster".into(), "rose".into()];
         let standard = |data: &mut DataSpec| (data.standardize, data.mean) = (true, vec![0.1]);
+        fn own(data: &mut DataSpec, standardize: bool, mean: f64) {
+            let own = Normalization { standardize, mean: vec![mean], ..Normalization::default() };
+            data.normalize.insert("table".into(), own);
+        }
         #[rustfmt::skip]
-        let cases: [(fn(&mut DataSpec), fn(&mut DataSpec), bool); 6] = [
+        let cases: [(fn(&mut DataSpec), fn(&mut DataSpec), bool); 10] = [
             (|_| (),                                            named,                              true),
             (named,                                             |_| (),                             false),
             (|data| data.class_names = vec!["tulip".into()],    named,                              false),
             (|data| (data.standardize, data.mean) = (true, vec![f64::from(0.1_f32)]), standard,     true),
             (|data| data.mean = vec![f64::from(0.1_f32)],       |data| data.mean = vec![0.1],       false),
             (|data| data.scale = 0.5,                           named,                              false),
+            (|data| own(data, true, f64::from(0.1_f32)),        |data| own(data, true, 0.1),        true),
+            (|data| own(data, false, f64::from(0.1_f32)),       |data| own(data, false, 0.1),       false),
+            (|data| own(data, true, 0.1),                       |data| own(data, false, 0.1),       false),
+            (|data| own(data, true, 0.1),                       |_| (),                             false),
         ];
         for (row, (there, submitted, same)) in cases.into_iter().enumerate() {
             assert_eq!(have_same_content(&job(there), &job(submitted)), same, "row {row}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Augment, CsvSource, Source};
+use super::{Augment, ChannelAxis, CsvSource, Normalization, Source};
 use crate::ids::ContentDigest;
 
 /// A data set on paths that every worker can read.
@@ -33,24 +33,26 @@ pub struct DataSpec {
     /// train on what tests.
     #[serde(default)]
     pub hold_out_seed: Option<u64>,
-    /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for
-    /// bytes).
+    /// [`Normalization::scale`] of all float inputs that have none of their own in
+    /// [`normalize`](Self::normalize).
     #[serde(default = "one")]
     pub scale: f32,
-    /// Subtracted after scaling: a number for each channel of [`channel_axis`](Self::channel_axis), or one
-    /// for all; empty: 0.
+    /// [`Normalization::mean`] of them.
     #[serde(default)]
     pub mean: Vec<f64>,
-    /// Divided by after that, in the same form; empty: 1.
+    /// [`Normalization::std`] of them.
     #[serde(default)]
     pub std: Vec<f64>,
-    /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training set. The client fills
-    /// them in.
+    /// [`Normalization::standardize`] of them; of one input alone.
     #[serde(default)]
     pub standardize: bool,
-    /// Which axis of a sample has the channels that `mean`, `std` and `standardize` are of.
+    /// [`Normalization::channel_axis`] of them.
     #[serde(default)]
     pub channel_axis: ChannelAxis,
+    /// The normalization of each float input that has one of its own; nothing of the fields above holds for
+    /// it. [`normalization_of`](Self::normalization_of) says what holds for an input.
+    #[serde(default)]
+    pub normalize: BTreeMap<String, Normalization>,
     /// Which samples of `source` test.
     #[serde(default)]
     pub split: Split,
@@ -110,6 +112,7 @@ impl DataSpec {
             std: Vec::new(),
             standardize: false,
             channel_axis: ChannelAxis::First,
+            normalize: BTreeMap::new(),
             split: Split::All,
             sample_shape: Vec::new(),
             layout: None,
@@ -182,18 +185,6 @@ impl DataSpec {
 pub enum AxisOrder {
     /// Height, width, channels. Samples of three axes become channels, height, width.
     Nhwc,
-}
-
-/// An axis of a sample.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChannelAxis {
-    /// As images and signals of PyTorch have it: channels, height, width; channels, time. Of a table it is
-    /// each column.
-    #[default]
-    First,
-    /// As sequences have it: time, features.
-    Last,
 }
 
 /// Which samples train and which test. In a job file `test_every`, `test_percent` and `test_last_percent`, as

@@ -1,8 +1,8 @@
 //! The settings of the data by their names.
 
 use super::{
-    Augment, AxisOrder, ChannelAxis, CsvSource, DataSpec, Files, SettingList, Source, Split,
-    setting_value as value,
+    Augment, AxisOrder, CsvSource, DataSpec, Files, SettingList, Source, Split,
+    normalization::normalization_name, setting_value as value,
 };
 
 impl DataSpec {
@@ -16,11 +16,12 @@ impl DataSpec {
             inputs,
             validation_percent,
             hold_out_seed,
-            scale,
-            mean,
-            std,
-            standardize,
-            channel_axis,
+            scale: _,
+            mean: _,
+            std: _,
+            standardize: _,
+            channel_axis: _,
+            normalize,
             split,
             sample_shape,
             layout,
@@ -43,14 +44,22 @@ impl DataSpec {
             Split::TestPercent(percent) => Some(("test_percent", percent)),
             Split::TestLastPercent(percent) => Some(("test_last_percent", percent)),
         };
-        let all = [
+        to.push_known([
             ("data.validation_percent", validation_percent.map(|percent| percent.to_string())),
             ("data.hold_out_seed", hold_out_seed.map(|seed| seed.to_string())),
-            ("data.scale", (*scale != 1.0).then(|| value::number(*scale))),
-            ("data.mean", (!mean.is_empty()).then(|| value::numbers(mean))),
-            ("data.std", (!std.is_empty()).then(|| value::numbers(std))),
-            ("data.standardize", standardize.then(|| true.to_string())),
-            ("data.channel_axis", (*channel_axis == ChannelAxis::Last).then(|| "last".to_owned())),
+        ]);
+        for (name, text) in self.shared_normalization().settings() {
+            to.push(&format!("data.{name}"), text);
+        }
+        for (input, own) in normalize {
+            let (place, settings) = (format!("data.{}", normalization_name(input)), own.settings());
+            // That nothing is done to it says something, too: the shared one does not hold for it.
+            if settings.is_empty() {
+                to.push(&place, value::table([]));
+            }
+            settings.into_iter().for_each(|(name, text)| to.push(&format!("{place}.{name}"), text));
+        }
+        to.push_known([
             ("data.split", split.map(|(name, number)| value::table([(name, number.to_string())]))),
             ("data.sample_shape", (!sample_shape.is_empty()).then(|| value::list(sample_shape))),
             ("data.layout", layout.map(|AxisOrder::Nhwc| "nhwc".to_owned())),
@@ -58,8 +67,7 @@ impl DataSpec {
             ("data.augment.crop", (*crop != 0).then(|| crop.to_string())),
             ("data.augment.cutout", (*cutout != 0).then(|| cutout.to_string())),
             ("data.digest", digest.map(|digest| digest.to_string())),
-        ];
-        to.push_known(all);
+        ]);
     }
 }
 

@@ -16,6 +16,7 @@ mod job;
 mod layout;
 mod learning_rate;
 mod metric;
+mod normalization;
 mod optimizer;
 mod policy;
 mod policy_print;
@@ -36,13 +37,14 @@ pub use augment::Augment;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use csv_source::CsvSource;
-pub use data::{AxisOrder, ChannelAxis, DataSpec, Split};
+pub use data::{AxisOrder, DataSpec, Split};
 pub use evaluate::{EarlyStopping, EvaluateSpec, ReduceOnPlateau};
 pub use files::Files;
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind, StepGroup};
 pub use learning_rate::{Decay, LearningRate};
 pub use metric::Metric;
+pub use normalization::{ChannelAxis, Normalization};
 pub use optimizer::{InvalidOptimizer, Optimizer};
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule,

@@ -223,7 +223,7 @@ mod tests {
     use crate::{
         ids::ContentDigest,
         sim::training,
-        spec::{Augment, ChannelAxis, Source, Split},
+        spec::{Augment, ChannelAxis, Normalization, Source, Split},
     };
 
     fn listed(change: impl FnOnce(&mut TrainSpec)) -> Vec<String> {
@@ -252,7 +252,7 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 20] = [
+        let cases: [(Change, &[&str]); 22] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
             (|t| t.data.split = Split::TestPercent(20),                       &["data.split = { test_percent = 20 }"]),
@@ -260,6 +260,8 @@ mod tests {
             (|t| t.data.mean = vec![0.5, 0.25],                               &["data.mean = [0.5, 0.25]"]),
             (|t| t.data.standardize = true,                                   &["data.standardize = true"]),
             (|t| t.data.channel_axis = ChannelAxis::Last,                     &["data.channel_axis = last"]),
+            (|t| { t.data.normalize.insert("x".into(), Normalization { scale: 0.5, std: vec![2.0], channel_axis: ChannelAxis::Last, ..Normalization::default() }); }, &["data.normalize.x.scale = 0.5", "data.normalize.x.std = [2]", "data.normalize.x.channel_axis = last"]),
+            (|t| { t.data.normalize.insert("x.1".into(), Normalization::default()); }, &["data.normalize.'x.1' = {}"]),
             (|t| t.data.test = Some(Source::npz("a.npz")),                    &["data.test.npz.path = a.npz"]),
             (|t| t.data.digest = Some(ContentDigest::from_bytes([0xab; 32])),  &["data.digest = abababababababababababababababababababababababababababababababab"]),
             (|t| t.learning_rate.decay = Decay::Steps(vec![(0.5, 0.1)]),      &["settings.decay = { steps = [[0.5, 0.1]] }"]),

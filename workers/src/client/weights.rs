@@ -211,9 +211,9 @@ impl Client {
 
     /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes
     /// numbers that are scaled as in the data of the job, and says in its metadata how:
-    /// `syncline.normalization`, and `syncline.class_names`. Of a job with `scale`, `mean`, `std`
-    /// or `standardize`, [`trained_model_with_normalization`](Self::trained_model_with_normalization) takes
-    /// those of the files.
+    /// `syncline.normalization`, and `syncline.class_names`. Of a job with `scale`, `mean`, `std`,
+    /// `standardize` or `normalize`,
+    /// [`trained_model_with_normalization`](Self::trained_model_with_normalization) takes those of the files.
     ///
     /// # Errors
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot

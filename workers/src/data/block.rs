@@ -9,7 +9,7 @@ use super::augment::{Augmentation, Pass};
 
 /// How the numbers of a channel are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Normalization {
+pub(super) struct ChannelNormalization {
     pub(super) factor: f32,
     pub(super) mean: f64,
     pub(super) deviation: f64,
@@ -35,7 +35,7 @@ pub(super) enum BlockData {
     /// float32 may round what tells them apart.
     F64(Vec<f64>),
     /// Bytes for a float input, and the normalization of each channel, or one for all.
-    Bytes(Vec<u8>, Vec<Normalization>),
+    Bytes(Vec<u8>, Vec<ChannelNormalization>),
     U8(Vec<u8>),
     I32(Vec<i32>),
     I64(Vec<i64>),
@@ -152,7 +152,7 @@ impl Block {
         }
     }
 
-    fn scale(&self, rows: &[u32], all: &[u8], normalizations: &[Normalization], batch: &mut Vec<f32>) {
+    fn scale(&self, rows: &[u32], all: &[u8], normalizations: &[ChannelNormalization], batch: &mut Vec<f32>) {
         let plane = (self.width() / normalizations.len()).max(1);
         for &row in rows {
             for (plane, normalization) in self.sample(row, all).chunks_exact(plane).zip(normalizations) {
@@ -162,7 +162,7 @@ impl Block {
     }
 }
 
-impl Normalization {
+impl ChannelNormalization {
     /// Nothing changes.
     pub(super) const NONE: Self = Self { factor: 1.0, mean: 0.0, deviation: 1.0 };
 

@@ -210,8 +210,9 @@ impl Dataset {
         self.rows == 0
     }
 
-    pub(super) fn is_augmented(&self) -> bool {
-        self.augmentation.is_some()
+    /// Whether this input of the model has images that change.
+    pub(super) fn is_augmented(&self, input: usize) -> bool {
+        self.augmentation.as_ref().is_some_and(|augmentation| augmentation.input == input)
     }
 
     pub(super) fn inputs(&self) -> &[Column] {

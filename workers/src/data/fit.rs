@@ -7,7 +7,7 @@ use std::sync::Arc;
 use syncline_scheduler::spec::{AxisOrder, ChannelAxis, DataElement, DataSpec};
 
 use super::array::{Array, Numbers, Place};
-use super::block::{Block, BlockData, Normalization};
+use super::block::{Block, BlockData, ChannelNormalization};
 use super::csv::shown;
 use super::error::{DataError, FitError, Remedy, SettingError, ValueError};
 use super::signature::{InputSignature, LabelSignature, Target};
@@ -63,10 +63,11 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
     })?;
     let store = match wanted.element {
         DataElement::F32 => {
-            let normalizations = normalizations(spec, &wanted.name, &shape)?;
+            let by = spec.normalization_of(&wanted.name);
+            let normalizations = channel_normalizations(spec, &wanted.name, &shape)?;
             // The model casts some of them to ids, and gets them as they are.
-            let stay = normalizations.iter().all(|one| *one == Normalization::NONE);
-            if stay && !is_to_be_standardized(spec) {
+            let stay = normalizations.iter().all(|one| *one == ChannelNormalization::NONE);
+            if stay && !by.is_to_be_standardized() {
                 check_ids(&array, wanted)?;
             }
             match array.numbers {
@@ -81,8 +82,8 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
                     }
                     BlockData::Bytes(bytes, normalizations)
                 }
-                Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if is_to_be_standardized(spec) => {
-                    BlockData::F64(scaled(&mut array, spec.scale, &wanted.name)?)
+                Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if by.is_to_be_standardized() => {
+                    BlockData::F64(scaled(&mut array, by.scale, &wanted.name)?)
                 }
                 _ => BlockData::F32(normalized(&mut array, &normalizations, &wanted.name)?),
             }
@@ -122,7 +123,7 @@ fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> 
             (DataElement::I64, integers(&mut array, DataElement::I64, &wanted.name)?)
         }
         Target::Values | Target::Probabilities => {
-            let values = normalized(&mut array, &[Normalization::NONE], &wanted.name)?;
+            let values = normalized(&mut array, &[ChannelNormalization::NONE], &wanted.name)?;
             if wanted.target == Target::Probabilities {
                 check_probabilities(&array, &values)?;
             }
@@ -217,33 +218,41 @@ fn display_shape(shape: &[Option<usize>]) -> String {
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
-/// How the floats of each channel are scaled, or all of them; of channels on the last axis, how each number
-/// of a sample is.
-pub(super) fn normalizations(
+/// How the floats of each channel of an input are scaled, or all of them; of channels on the last axis, how
+/// each number of a sample is.
+pub(super) fn channel_normalizations(
     spec: &DataSpec,
     input: &str,
     shape: &[usize],
-) -> Result<Vec<Normalization>, DataError> {
-    let is_last = spec.channel_axis == ChannelAxis::Last;
-    if is_last && (spec.layout.is_some() || !spec.augment.is_none()) {
-        let what = "`channel_axis = \"last\"` does not go with `layout` and `augment`, whose images have channels first";
-        return Err(SettingError::Invalid { what: what.to_owned() }.into());
+) -> Result<Vec<ChannelNormalization>, DataError> {
+    let by = spec.normalization_of(input);
+    let called = |name: &str| spec.normalization_setting(input, name);
+    let is_last = by.channel_axis == ChannelAxis::Last;
+    // Of several inputs `augment` changes the one of three axes, and `layout` is of all.
+    let is_image = spec.layout.is_some() || !spec.augment.is_none() && shape.len() == 3;
+    if is_last && is_image {
+        let what = format!(
+            "`{} = \"last\"` does not go with `layout` and `augment`, whose images have channels first",
+            called("channel_axis")
+        );
+        return Err(SettingError::Invalid { what }.into());
     }
     let channels = if is_last { shape.last() } else { shape.first() }.copied().unwrap_or(1);
-    let count = spec.mean.len().max(spec.std.len()).max(1);
-    for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
+    let count = by.mean.len().max(by.std.len()).max(1);
+    for (name, list) in [("mean", &by.mean), ("std", &by.std)] {
         if list.len() > 1 && list.len() != channels {
-            let what = format!("`{name}` has {} numbers, `{input}` has {channels} channels", list.len());
+            let what =
+                format!("`{}` has {} numbers, `{input}` has {channels} channels", called(name), list.len());
             return Err(SettingError::Invalid { what }.into());
         }
     }
     let at = |list: &[f64], channel: usize, default: f64| {
         list.get(channel).or(list.first()).copied().unwrap_or(default)
     };
-    let normalization = |channel| Normalization {
-        factor: spec.scale,
-        mean: at(&spec.mean, channel, 0.0),
-        deviation: at(&spec.std, channel, 1.0),
+    let normalization = |channel| ChannelNormalization {
+        factor: by.scale,
+        mean: at(&by.mean, channel, 0.0),
+        deviation: at(&by.std, channel, 1.0),
     };
     let times = match is_last && count > 1 {
         true => shape.iter().product::<usize>() / channels.max(1),
@@ -253,14 +262,9 @@ pub(super) fn normalizations(
 }
 
 /// Whether these numbers stay finite in every channel.
-pub(super) fn are_finite(normalizations: &[Normalization], numbers: &[f32]) -> bool {
+pub(super) fn are_finite(normalizations: &[ChannelNormalization], numbers: &[f32]) -> bool {
     let mut scaled = normalizations.iter().flat_map(|by| numbers.iter().map(|&number| by.apply(number)));
     scaled.all(f32::is_finite)
-}
-
-/// Whether mean and deviation are still to be computed from the training samples.
-fn is_to_be_standardized(spec: &DataSpec) -> bool {
-    spec.standardize && spec.mean.is_empty() && spec.std.is_empty()
 }
 
 /// All numbers as scaled float64, every one finite.
@@ -279,7 +283,7 @@ fn scaled(array: &mut Array, scale: f32, name: &str) -> Result<Vec<f64>, DataErr
 /// All numbers as scaled float32, every one finite.
 fn normalized(
     array: &mut Array,
-    normalizations: &[Normalization],
+    normalizations: &[ChannelNormalization],
     name: &str,
 ) -> Result<Vec<f32>, DataError> {
     if normalizations.len() > 1 && !array.is_side_by_side() {
@@ -302,13 +306,16 @@ fn normalized(
         Numbers::I32(all) => wide(all, at),
         others => wide(others.into_f64(), at),
     };
-    let is_scaled = normalizations.iter().any(|by| *by != Normalization::NONE);
+    let is_scaled = normalizations.iter().any(|by| *by != ChannelNormalization::NONE);
     numbers.map_err(|(index, number)| not_finite(array, name, index, number, is_scaled))
 }
 
 /// All numbers, normalized before anything is rounded to float32; the first one that is not finite then, and
 /// its index. `at`: how the one at an index is.
-fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Result<Vec<f32>, (usize, f64)> {
+fn wide<T: Into<f64>>(
+    all: Vec<T>,
+    at: impl Fn(usize) -> ChannelNormalization,
+) -> Result<Vec<f32>, (usize, f64)> {
     let normalized = |(index, number): (usize, T)| {
         let number = number.into();
         let normalized = at(index).apply_wide(number);

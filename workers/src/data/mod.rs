@@ -34,6 +34,7 @@ mod fit;
 mod idx;
 mod label_counts;
 mod named;
+mod normalization_settings;
 mod note;
 mod npy;
 mod npz;
@@ -58,6 +59,7 @@ pub use error::{DataError, FileError, FitError, FormatError, Remedy, SettingErro
 pub(crate) use file::is_packed;
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use label_counts::label_places;
+pub(crate) use normalization_settings::check_standardized;
 pub(crate) use pattern::expand;
 #[cfg(feature = "worker")]
 pub(crate) use pattern::expand_source;

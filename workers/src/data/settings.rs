@@ -8,6 +8,7 @@ use syncline_scheduler::{
 };
 
 use super::error::{DataError, FitError, SettingError};
+use super::normalization_settings;
 use super::signature::ModelSignature;
 
 /// Refuses them, before anything is read.
@@ -22,7 +23,7 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         return Err(FitError::TooManyInputs { count: wanted.inputs.len(), names }.into());
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
-    check_numbers(spec)?;
+    normalization_settings::check(spec, wanted)?;
     let label_twice = |source: &Source| {
         matches!(source, Source::Csv(CsvSource { label_columns, label_names, .. })
             if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
@@ -35,7 +36,6 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         _ if sources().any(unpaired) => {
             "a source must name a file of labels for each file of samples".to_owned()
         }
-        _ if spec.scale == 0.0 => "`scale` must not be 0: every number of every sample would be".to_owned(),
         _ if sources().any(label_twice) => {
             "`label_columns` must be left out where `label_names` says which columns are the label".to_owned()
         }
@@ -78,24 +78,6 @@ pub(super) fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), Data
         _ => return Ok(()),
     };
     Err(SettingError::Invalid { what }.into())
-}
-
-/// Whether samples can be scaled by the numbers that are to do it.
-fn check_numbers(spec: &DataSpec) -> Result<(), SettingError> {
-    let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
-    let not_above_0 = spec.std.iter().copied().find(|&number| number <= 0.0);
-    let numbers = [
-        ("scale", "be a finite number", no_number(&[spec.scale.into()])),
-        ("mean", "hold finite numbers", no_number(&spec.mean)),
-        ("std", "hold finite numbers", no_number(&spec.std)),
-        ("std", "be above 0", not_above_0),
-    ];
-    for (name, must, found) in numbers {
-        if let Some(found) = found {
-            return Err(SettingError::Invalid { what: format!("`{name}` must {must}, not {found}") });
-        }
-    }
-    Ok(())
 }
 
 /// Whether the columns that inputs take go with the model and with each other.

@@ -1,13 +1,13 @@
 //! Mean and standard deviation of each channel of the training samples, by which all samples are normalized.
 
-use syncline_scheduler::spec::{ChannelAxis, DataElement};
+use syncline_scheduler::spec::ChannelAxis;
 
-use super::block::{BlockData, Normalization};
+use super::block::{BlockData, ChannelNormalization};
 use super::column::Column;
 use super::csv::LabelColumn;
 use super::dataset::Dataset;
 use super::error::{DataError, SettingError};
-use super::signature::ModelSignature;
+use super::signature::InputSignature;
 
 /// What the training samples are like: `mean` and `std` of a data set, and what is doubtful about them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,27 +48,17 @@ struct Channel {
 }
 
 impl Dataset {
-    /// Computes it from these rows of the one float input that there is. The data set was opened without a
-    /// mean and without a deviation: `scale` alone has been applied. Cost: two passes over the rows.
+    /// Computes it from these rows of a float input, which is at this place of the model. The data set was
+    /// opened without its mean and its deviation: `scale` alone has been applied. Cost: two passes over the
+    /// rows.
     pub(crate) fn standard(
         &self,
         rows: &[u32],
-        wanted: &ModelSignature,
+        (place, input): (usize, &InputSignature),
         axis: ChannelAxis,
     ) -> Result<Standard, DataError> {
         let refused = |what: String| DataError::from(SettingError::Standardize { what });
-        let inputs = wanted.inputs.iter().zip(self.inputs()).enumerate();
-        let mut floats = inputs.filter(|(_, (input, _))| input.element == DataElement::F32);
-        let Some((place, (input, column))) = floats.next() else {
-            return Err(refused("the model takes integers, which are fed as they are".to_owned()));
-        };
-        if let Some((_, (other, _))) = floats.next() {
-            let (name, other) = (&input.name, &other.name);
-            let what = format!(
-                "the model has several float inputs, `{name}` and `{other}`, and `mean` and `std` are one list each"
-            );
-            return Err(refused(what));
-        }
+        let column = &self.inputs()[place];
         if let Some((number, rows)) = first_id(&input.rows) {
             let column = match self.input_column(place, number) {
                 Some(LabelColumn { number, name: Some(name), .. }) => format!("column {number}, `{name}`,"),
@@ -110,8 +100,10 @@ impl Dataset {
         let mean = |channel: &Channel| if is_constant(channel) { channel.least } else { channel.sum / count };
         let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
+        let border = self.is_augmented(place).then_some(0.0);
         for (index, channel) in column.channels(&all, axis)?.iter().enumerate() {
-            if !self.stays_finite(column, channel, mean[index], std[index]) {
+            let by = ChannelNormalization { factor: 1.0, mean: mean[index], deviation: std[index] };
+            if !column.stays_finite(channel, by, border) {
                 let (name, number) = (&input.name, index + 1);
                 let what = format!("channel {number} of `{name}` would become infinite");
                 return Err(refused(what));
@@ -120,28 +112,6 @@ impl Dataset {
         let differs = axis == ChannelAxis::First && column.differs_along_last(rows, &channels)?;
         let differs_along_last = differs.then(|| column.shape().to_vec());
         Ok(Standard { mean, std, constant, rounded, differs_along_last })
-    }
-
-    /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel
-    /// finite.
-    fn stays_finite(&self, column: &Column, channel: &Channel, mean: f64, deviation: f64) -> bool {
-        let by = Normalization { factor: 1.0, mean, deviation };
-        let ends = [channel.least, channel.most];
-        let border = self.is_augmented().then_some(0.0);
-        let mut narrow = match &column.like().store {
-            // Any byte may come.
-            BlockData::Bytes(_, scaled) => {
-                let scale = scaled.first().map_or(1.0, |scaled| scaled.factor);
-                vec![0.0, 255.0 * scale]
-            }
-            BlockData::F64(_) if !ends.iter().all(|&number| by.apply_wide(number).is_finite()) => {
-                return false;
-            }
-            BlockData::F64(_) => Vec::new(),
-            _ => ends.map(|number| number as f32).to_vec(),
-        };
-        narrow.extend(border);
-        super::fit::are_finite(&[by], &narrow)
     }
 }
 
@@ -179,6 +149,26 @@ impl Column {
         Ok(channels)
     }
 
+    /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel
+    /// finite. `border`: what else an image may have there.
+    fn stays_finite(&self, channel: &Channel, by: ChannelNormalization, border: Option<f32>) -> bool {
+        let ends = [channel.least, channel.most];
+        let mut narrow = match &self.like().store {
+            // Any byte may come.
+            BlockData::Bytes(_, scaled) => {
+                let scale = scaled.first().map_or(1.0, |scaled| scaled.factor);
+                vec![0.0, 255.0 * scale]
+            }
+            BlockData::F64(_) if !ends.iter().all(|&number| by.apply_wide(number).is_finite()) => {
+                return false;
+            }
+            BlockData::F64(_) => Vec::new(),
+            _ => ends.map(|number| number as f32).to_vec(),
+        };
+        narrow.extend(border);
+        super::fit::are_finite(&[by], &narrow)
+    }
+
     /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the
     /// first, which are these: all of the first are mixtures, in which it vanishes.
     fn differs_along_last(&self, rows: &[u32], of_first: &[Channel]) -> Result<bool, DataError> {
@@ -206,7 +196,7 @@ impl Column {
                         sample.enumerate().for_each(|(at, number)| each(at, *number));
                     }
                     BlockData::Bytes(all, scaled) => {
-                        let scaled = scaled.first().copied().unwrap_or(Normalization::NONE);
+                        let scaled = scaled.first().copied().unwrap_or(ChannelNormalization::NONE);
                         let sample = block.sample(row, all).iter();
                         sample
                             .enumerate()

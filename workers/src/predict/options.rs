@@ -111,10 +111,11 @@ impl PredictOptions {
             _ => {}
         }
         expand_source(&mut source)?;
-        let DataSpec { inputs, scale, mean, std, channel_axis, sample_shape, layout, .. } =
+        let DataSpec { inputs, scale, mean, std, channel_axis, normalize, sample_shape, layout, .. } =
             job.train.data.clone();
         let of_source = DataSpec::new(source);
-        let data = DataSpec { inputs, scale, mean, std, channel_axis, sample_shape, layout, ..of_source };
+        let data =
+            DataSpec { inputs, scale, mean, std, channel_axis, normalize, sample_shape, layout, ..of_source };
         let columns_of = Some(job.train.data.clone());
         Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }

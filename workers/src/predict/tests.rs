@@ -4,8 +4,8 @@ use std::fs;
 
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{DeriveOptions, Loss, Selected, select};
-use syncline_onnx::{ElementType, GraphBuilder, ModelProto, parse};
-use syncline_scheduler::spec::{ChannelAxis, CsvSource, DataSpec, SettingList, Source};
+use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, parse};
+use syncline_scheduler::spec::{ChannelAxis, CsvSource, DataSpec, Normalization, SettingList, Source};
 use tempfile::TempDir;
 
 use super::*;
@@ -31,10 +31,19 @@ fn model(behind: impl FnOnce(&mut GraphBuilder, &str)) -> ModelProto {
 fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> TrainedJob {
     let rows = folder.path().join("rows.csv");
     fs::write(&rows, "2,1,0\n3,4,1\n5,6,1\n8,7,0\n").unwrap();
+    job_on(DataSpec::new(Source::csv(&rows)), &model(|graph, a| graph.output(a)), predicts, settings)
+}
+
+/// A job that trains a model on this data, and predicts with another one.
+fn job_on(
+    data: DataSpec,
+    trains: &ModelProto,
+    predicts: &ModelProto,
+    settings: &[(&str, &str)],
+) -> TrainedJob {
     let mut graph = JobGraph::new("job");
-    let trains = model(|graph, a| graph.output(a)).to_bytes();
-    let model = Model::forward(trains, Loss::SoftmaxCrossEntropy);
-    graph.train("train", Training::new(model, DataSpec::new(Source::csv(&rows))).with(|s| s.batch = 2));
+    let model = Model::forward(trains.to_bytes(), Loss::SoftmaxCrossEntropy);
+    graph.train("train", Training::new(model, data).with(|s| s.batch = 2));
     let prepared = prepare(&runtime(), &graph).unwrap();
     let train = prepared.spec.train().unwrap().1.clone();
     let none: [(&str, TensorView<'_>); 0] = [];
@@ -133,10 +142,24 @@ fn other_files_are_normalized_as_those_of_the_job() {
     let mut job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
     let data = &mut job.train.data;
     (data.mean, data.std, data.channel_axis) = (vec![1.0, 2.0], vec![3.0, 4.0], ChannelAxis::Last);
+    data.normalize.insert("table".to_owned(), Normalization { scale: 0.5, ..Normalization::default() });
     let other = folder.path().join("rows.csv").display().to_string();
     let options = PredictOptions::for_files(&job, &[other], true, 1).unwrap();
-    let normalized = |data: &DataSpec| (data.scale, data.mean.clone(), data.std.clone(), data.channel_axis);
-    assert_eq!(normalized(&options.data), normalized(&job.train.data));
+    for input in ["x", "table"] {
+        assert_eq!(options.data.normalization_of(input), job.train.data.normalization_of(input));
+    }
+}
+
+/// What the model of a job says of all samples.
+fn scores(job: &TrainedJob) -> Vec<f32> {
+    let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, 3) };
+    let mut scores = Vec::new();
+    let each = |predicted: &Predicted<'_>| {
+        scores.extend_from_slice(&predicted.outputs[0].values);
+        Ok::<_, PredictError>(())
+    };
+    Predictor::open(&runtime(), job, &options).unwrap().run(each).unwrap();
+    scores
 }
 
 /// A model that is fed with normalized samples, and one that normalizes them itself.
@@ -144,16 +167,6 @@ fn other_files_are_normalized_as_those_of_the_job() {
 fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files() {
     let folder = TempDir::new().unwrap();
     let mut job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
-    let scores = |job: &TrainedJob| {
-        let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, 3) };
-        let mut scores = Vec::new();
-        let each = |predicted: &Predicted<'_>| {
-            scores.extend_from_slice(&predicted.outputs[0].values);
-            Ok::<_, PredictError>(())
-        };
-        Predictor::open(&runtime(), job, &options).unwrap().run(each).unwrap();
-        scores
-    };
     let plain = job.train.data.clone();
     let normalized = DataSpec { scale: 0.5, mean: vec![1.0, 2.0], std: vec![4.0, 0.5], ..plain.clone() };
     (job.train.data, job.train.data.digest) = (normalized, plain.digest.clone());
@@ -170,6 +183,53 @@ fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files(
     }
     job.train.data = plain;
     assert_eq!(scores(&job), fed_with_normalized);
+}
+
+/// The same of an image that is scaled, a table that is standardized, and numbers that stay as they are.
+#[test]
+fn a_model_with_normalization_does_to_each_input_what_its_own_says() {
+    let folder = TempDir::new().unwrap();
+    let mut graph = GraphBuilder::new("scores");
+    let image = graph.input("image", ElementType::F32, &["batch".into(), 1.into(), 2.into(), 2.into()]);
+    let [table, plain] =
+        ["table", "plain"].map(|name| graph.input(name, ElementType::F32, &["batch".into(), 2.into()]));
+    let image = graph.op("Flatten", &[&image], &[attr_int("axis", 1)]);
+    let all = graph.op("Concat", &[&image, &table, &plain], &[attr_int("axis", 1)]);
+    let weights: Vec<f32> = (0..16).map(|at| (at % 5) as f32 - 1.5).collect();
+    let weights = graph.weight("w", &[8, 2], &weights);
+    let scores_of = graph.op("MatMul", &[&all, &weights], &[]);
+    graph.output(&scores_of);
+    let model = graph.finish();
+
+    let image = [0, 51, 102, 255, 255, 51, 0, 102, 10, 20, 30, 40];
+    let bytes = |numbers: [f32; 6]| numbers.map(f32::to_le_bytes).concat();
+    let [table, plain] = [[1.0, 1000.0, 3.0, 1000.5, 8.0, 1003.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]].map(bytes);
+    let arrays = [
+        ("image", TensorView::new(Dtype::U8, vec![3, 1, 2, 2], &image).unwrap()),
+        ("table", TensorView::new(Dtype::F32, vec![3, 2], &table).unwrap()),
+        ("plain", TensorView::new(Dtype::F32, vec![3, 2], &plain).unwrap()),
+        ("label", TensorView::new(Dtype::U8, vec![3], &[0, 1, 0]).unwrap()),
+    ];
+    let path = folder.path().join("data.safetensors");
+    fs::write(&path, safetensors::serialize(arrays, None).unwrap()).unwrap();
+    let scaled = Normalization { scale: 0.5, mean: vec![2.0], std: vec![4.0], ..Normalization::default() };
+    let standardized = Normalization { standardize: true, ..Normalization::default() };
+    let data =
+        DataSpec::new(Source::safetensors(path)).normalize("image", scaled).normalize("table", standardized);
+    let mut job = job_on(data, &model, &model, &[]);
+    assert_eq!(job.train.data.normalization_of("table").mean[0], 4.0);
+
+    let fed_with_normalized = scores(&job);
+    job.model.onnx = with_normalization(&job.model.onnx, &job.train).unwrap();
+    job.train.data.normalize.clear();
+    let fed_with_raw = scores(&job);
+    assert_eq!(fed_with_raw.len(), 6);
+    // Nodes compute in float32, of which a thousand has three digits behind the point.
+    let near = |(raw, normalized): (&f32, &f32)| (raw - normalized).abs() < 1e-2;
+    assert!(
+        fed_with_raw.iter().zip(&fed_with_normalized).all(near),
+        "{fed_with_raw:?} {fed_with_normalized:?}"
+    );
 }
 
 #[test]

@@ -10,11 +10,12 @@ use syncline_scheduler::{
 };
 
 use super::{
-    DataParts, SubmitError, class_split, input_scaling, label_width, model::Model, name_list, paths::absolute,
+    DataParts, SubmitError, class_split, input_scaling, label_width, model::Model, name_list,
+    paths::absolute, standardize,
 };
 use crate::data::{
-    DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, SettingError,
-    Standard, Target, is_url,
+    DataError, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Target,
+    check_standardized, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -105,10 +106,7 @@ pub(super) fn inspect(
     class_weights: &[f32],
     seed: u64,
 ) -> Result<InspectedData, SubmitError> {
-    if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
-        let what = "`standardize` computes `mean` and `std`: leave these out, or `standardize`".to_owned();
-        return Err(DataError::from(SettingError::Invalid { what }).into());
-    }
+    check_standardized(&spec)?;
     // Workers run in other folders.
     for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
         *path = absolute(Path::new(path)).to_string_lossy().into_owned();
@@ -123,9 +121,7 @@ pub(super) fn inspect(
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed)?;
     let mut warnings: Vec<String> = header_of_numbers(set.header_of_numbers()).into_iter().collect();
     warnings.extend(input_scaling::warning(&spec, wanted));
-    if spec.standardize {
-        warnings.extend(standardize(&mut spec, &set, &train_rows, wanted)?);
-    }
+    warnings.extend(standardize::standardize(&mut spec, &set, &train_rows, wanted)?);
     let parts = [("training", &train_rows), ("validation", &validation), ("test", &test)];
     let counted = parts.iter().filter(|(_, rows)| !rows.is_empty());
     let counted: Option<Vec<_>> = counted
@@ -165,29 +161,6 @@ pub(super) fn inspect(
     Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, train_label_means, warnings })
 }
 
-/// Has the spec say the mean and the deviation of the training samples. What is doubtful about them.
-fn standardize(
-    spec: &mut DataSpec,
-    set: &Dataset,
-    train_rows: &[u32],
-    wanted: &ModelSignature,
-) -> Result<Vec<String>, DataError> {
-    let Standard { mean, std, constant, rounded, differs_along_last } =
-        set.standard(train_rows, wanted, spec.channel_axis)?;
-    (spec.mean, spec.std) = (mean, std);
-    let name = |channel: usize| {
-        let input = wanted.inputs.iter().position(|input| input.element == DataElement::F32)?;
-        let is_flat = set.input_shapes().nth(input).is_some_and(|shape| shape.len() == 1);
-        set.input_column(input, channel).filter(|_| is_flat)?.name.as_deref()
-    };
-    let numbers_of = |channels: &[usize]| -> Vec<String> {
-        channels.iter().map(|&channel| channel_in_words(channel, name(channel))).collect()
-    };
-    let uneven = differs_along_last.map(|shape| uneven_channels(&shape));
-    let doubts = [constant_channels(&numbers_of(&constant)), rounded_channels(&numbers_of(&rounded)), uneven];
-    Ok(doubts.into_iter().flatten().collect())
-}
-
 /// An input as the engine is told of it. `shape`: of its samples.
 fn data_input(input: &InputSignature, shape: &[usize]) -> DataInput {
     let rows: Vec<Option<u64>> = input.rows.iter().map(|rows| rows.map(|rows| rows as u64)).collect();
@@ -215,28 +188,6 @@ fn header_of_numbers(names: &[String]) -> Option<String> {
     })
 }
 
-/// Channels that cannot tell samples apart as well as they should.
-fn rounded_channels(channels: &[String]) -> Option<String> {
-    let (which, it) = match channels {
-        [] => return None,
-        [one] => (format!("channel {one} holds"), "it"),
-        numbers => (format!("channels {} hold", name_list::cut(numbers)), "them"),
-    };
-    Some(format!(
-        "{which} numbers so large beside how far they lie apart that float32, as which the file has them, rounds the difference: write them as \
-         float64, or subtract a number from {it} before, such as the first time from times"
-    ))
-}
-
-/// Sequences whose features were standardized together.
-fn uneven_channels(shape: &[usize]) -> String {
-    let rows = shape.first().copied().unwrap_or_default();
-    format!(
-        "`standardize` took one mean and deviation for each of the {rows} places on the first axis of samples of {shape:?}, over numbers whose \
-         scales differ along the last one, the least of which vanish: of sequences of time and features, `channel_axis = \"last\"` standardizes each feature"
-    )
-}
-
 /// From here on steps are so large, or losses, that a usual learning rate does not suit.
 const WIDE_LABELS: f64 = 10.0;
 
@@ -248,26 +199,6 @@ fn wide_labels(deviation: f64) -> Option<String> {
              written as (label - mean) / std"
         )
     })
-}
-
-/// As people count, and as the table calls it.
-fn channel_in_words(channel: usize, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("{} (`{name}`)", channel + 1),
-        None => (channel + 1).to_string(),
-    }
-}
-
-/// Channels that tell no sample from another one.
-fn constant_channels(channels: &[String]) -> Option<String> {
-    let (which, what) = match channels {
-        [] => return None,
-        [one] => (format!("channel {one} is"), "becomes"),
-        _ => (format!("channels {} are", name_list::cut(channels)), "become"),
-    };
-    Some(format!(
-        "{which} the same in all training samples, and {what} 0 by `standardize`; channels of a table are the columns of the input, without those of the label"
-    ))
 }
 
 #[cfg(test)]

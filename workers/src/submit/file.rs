@@ -157,6 +157,10 @@ fn in_plain_words(message: &str) -> String {
         ("expected i64", "expected a whole number"),
         ("expected f32", "expected a number"),
         (
+            "expected struct Normalization",
+            "expected a table for an input of the model, such as [data.normalize.image]",
+        ),
+        (
             "wanted exactly 1 element, more than 1 element",
             "it is of one kind, and this makes two: give it as a whole, { KIND = ... }",
         ),
@@ -343,6 +347,10 @@ mod tests {
         assert_eq!(graph.id, "b");
         let training = graph.trainings_mut().next().unwrap();
         assert_eq!((training.settings.batch, training.settings.learning_rate), (64, Some(1.0)));
+        let mut graph = load(&["data.normalize.image.scale=0.5", "data.normalize.'x.1'={}"]).unwrap();
+        let data = &graph.trainings_mut().next().unwrap().data;
+        assert_eq!(data.normalize.keys().collect::<Vec<_>>(), ["image", "x.1"]);
+        assert_eq!(data.normalization_of("image").scale, 0.5);
         #[rustfmt::skip]
         let cases = [
             ("settings.btach=64",     "unknown field `btach`, expected one of `optimizer`, `learning_rate`"),
@@ -351,6 +359,8 @@ mod tests {
             ("settings.policy=bps",   "did you mean `bsp`?"),
             ("settings.lr=0.1",       "did you mean `learning_rate`?"),
             ("data.source.idx=1",     "give it as a whole, { KIND = ... }"),
+            ("data.normalize.x.scal=2", "did you mean `scale`?"),
+            ("data.normalize.scale=2", "expected a table for an input of the model, such as [data.normalize.image]"),
         ];
         for (change, want) in cases {
             let error = load(&["settings.epochs=2", change]).unwrap_err().to_string();
@@ -427,7 +437,7 @@ mod tests {
         let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
         let snippets: Vec<_> =
             page.split("```toml\n[data]").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-        assert_eq!(snippets.len(), 14);
+        assert_eq!(snippets.len(), 15);
         for snippet in snippets {
             let graph = parse(&format!("{head}[data]{snippet}"), Path::new("/data")).unwrap();
             let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };

@@ -40,6 +40,7 @@ mod prepare;
 mod read;
 mod ready;
 mod resume;
+mod standardize;
 mod submitted;
 #[cfg(feature = "job-file")]
 mod suggestion;

@@ -205,6 +205,9 @@ scale = 0.0039215689
 mean = [0.5, 1e-7]
 std = [0.25]
 standardize = true
+normalize.image = { scale = 0.5, mean = [0.5, 1e-7], std = [0.25], channel_axis = "last" }
+normalize."x.1" = {}
+normalize.table.standardize = true
 split = { test_last_percent = 20 }
 sample_shape = [1, 8, 8]
 layout = "nhwc"

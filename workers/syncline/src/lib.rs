@@ -70,9 +70,9 @@ pub use syncline_scheduler::{
     spec::{
         Augment, AxisOrder, BalanceOptions, BalanceRule, ChannelAxis, CheckpointSpec, Compression, CsvSource,
         DataSpec, Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob,
-        InvalidOptimizer, InvalidPolicy, JobSpec, LearningRate, Metric, OnNan, Optimizer, PolicyRule,
-        PolicySpec, PullCompression, ReduceOnPlateau, Separator, SettingList, Source, Split, TrainSpec,
-        ValidJob,
+        InvalidOptimizer, InvalidPolicy, JobSpec, LearningRate, Metric, Normalization, OnNan, Optimizer,
+        PolicyRule, PolicySpec, PullCompression, ReduceOnPlateau, Separator, SettingList, Source, Split,
+        TrainSpec, ValidJob,
     },
     sync::{
         Why,

@@ -3,7 +3,7 @@
 use syncline_scheduler::spec::{DataElement, DataSpec};
 
 use super::super::{
-    block::Normalization,
+    block::ChannelNormalization,
     column::Column,
     error::{DataError, SettingError},
     fit,
@@ -61,7 +61,7 @@ impl Augmentation {
         let (padding, square) = (spec.augment.crop as usize, spec.augment.cutout as usize);
         let rule = Rule { height, width, flip: spec.augment.flip, padding, square };
         let name = &wanted.inputs[input].name;
-        let normalizations = fit::normalizations(spec, name, inputs[input].shape())?;
+        let normalizations = fit::channel_normalizations(spec, name, inputs[input].shape())?;
         if !fit::are_finite(&normalizations, &[0.0]) {
             let what =
                 format!("`scale`, `mean` and `std` must leave 0 finite, which is the border of `{name}`");
@@ -72,7 +72,7 @@ impl Augmentation {
             let border = normalization.apply(0.0);
             match inputs[input].like().is_scaled_in_a_batch() {
                 true => Channel { normalization, border },
-                false => Channel { normalization: Normalization::NONE, border },
+                false => Channel { normalization: ChannelNormalization::NONE, border },
             }
         };
         Ok(Some(Self { input, rule, channels: (0..channels).map(channel).collect() }))

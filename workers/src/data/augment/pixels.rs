@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 
-use super::super::block::Normalization;
+use super::super::block::ChannelNormalization;
 use super::{Draw, Rule};
 
 /// How the pixels of a channel come to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Channel {
     /// Of those in the image.
-    pub(super) normalization: Normalization,
+    pub(super) normalization: ChannelNormalization,
     /// A pixel outside of it.
     pub(super) border: f32,
 }
@@ -75,8 +75,8 @@ mod tests {
     /// Two channels of 3x3, and what is padded is 0 in the one and 90 in the other.
     const IMAGE: [u8; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19];
     const CHANNELS: [Channel; 2] = [
-        Channel { normalization: Normalization::NONE, border: 0.0 },
-        Channel { normalization: Normalization::NONE, border: 90.0 },
+        Channel { normalization: ChannelNormalization::NONE, border: 0.0 },
+        Channel { normalization: ChannelNormalization::NONE, border: 90.0 },
     ];
 
     fn shown(draw: Draw, square: usize) -> [Vec<f32>; 2] {

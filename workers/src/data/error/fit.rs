@@ -51,6 +51,12 @@ pub enum FitError {
         /// The input that is unknown, or has no column, and those of the model.
         what: String,
     },
+    /// Normalizations of inputs that the model does not have, or that take no floats.
+    #[error("[E667] `normalize` does not go with the model: {what}")]
+    UnfitNormalization {
+        /// The input that is unknown, with those of the model, or what it takes.
+        what: String,
+    },
 }
 
 /// What makes samples fit a model's input.
@@ -83,6 +89,7 @@ impl FitError {
             Self::NumberForEachClass { .. } => "E624",
             Self::TooManyInputs { .. } => "E363",
             Self::UnfitInputs { .. } => "E637",
+            Self::UnfitNormalization { .. } => "E667",
         }
     }
 
@@ -130,6 +137,9 @@ impl FitError {
             }
             Self::UnfitInputs { .. } => {
                 "under `[data.inputs]` each input of the model has a line with its name and its columns; `syncline model show FILE` lists the inputs"
+            }
+            Self::UnfitNormalization { .. } => {
+                "a table `[data.normalize.NAME]` is for the input NAME of the model, which takes floats; `syncline model show FILE` lists the inputs"
             }
         }
     }

@@ -58,7 +58,8 @@ impl SettingError {
                 "correct the setting under `data`; docs/data.md shows the settings of each source"
             }
             Self::Standardize { .. } => {
-                "leave `standardize` out, and write the numbers as the model is to get them, or give `mean` and `std` where one list of each is enough"
+                "leave `standardize` out, and write the numbers as the model is to get them, or give `mean` and `std`; of several inputs of floats each has its own \
+                 normalization under `[data.normalize.NAME]`"
             }
             Self::StandardizedIds { .. } => {
                 "export the model with an int64 input for ids beside the one for numbers, and name the columns of each under `[data.inputs]`: `standardize` leaves \

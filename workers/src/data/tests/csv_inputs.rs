@@ -73,7 +73,7 @@ fn floats_alone_are_scaled_and_standardized_by_the_channels_of_their_input() {
     assert_eq!(found[0].1, [20.0, 5000.5, 9.0, -1.0, 33.0, 2e6 - 0.5]);
     assert_eq!(found[1..], want(&[0, 1, 2])[1..]);
     let set = Dataset::open(&spec.with(|d| d.standardize = true), &people(2)).unwrap();
-    let standard = set.standard(&[0, 1], &people(2), ChannelAxis::First).unwrap();
+    let standard = set.standard(&[0, 1], (0, &people(2).inputs[0]), ChannelAxis::First).unwrap();
     assert_eq!((standard.mean, standard.std), (vec![30.0, 1250.125], vec![11.0, 1250.375]));
 }
 
@@ -233,7 +233,7 @@ fn floats_that_the_model_looks_up_as_ids_are_not_standardized() {
     let mut wanted = wants_input(DataElement::F32, &[Some(2)]);
     let standard = |spec: DataSpec, wanted: &ModelSignature| {
         let set = Dataset::open(&spec.with(|d| d.standardize = true), wanted).unwrap();
-        set.standard(&[0, 1], wanted, ChannelAxis::First)
+        set.standard(&[0, 1], (0, &wanted.inputs[0]), ChannelAxis::First)
     };
     assert!(standard(csv_spec(&path, 1, 0), &wanted).is_ok());
     for (rows, spec, said) in [

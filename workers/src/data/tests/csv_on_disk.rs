@@ -52,8 +52,9 @@ fn compare(name: &str, spec: &DataSpec, wanted: &ModelSignature, form: Form<'_>)
         let names = |data: &Dataset| (data.class_names().to_vec(), data.separator());
         assert_eq!(names(&found), names(&memory), "{name}");
         assert_eq!(found.label_columns(), memory.label_columns(), "{name}");
-        let standard =
-            |data: &Dataset| data.standard(&rows, wanted, ChannelAxis::First).map_err(|e| e.code());
+        let standard = |data: &Dataset| {
+            data.standard(&rows, (0, &wanted.inputs[0]), ChannelAxis::First).map_err(|e| e.code())
+        };
         assert_eq!(standard(&found), standard(&memory), "{name}");
     }
 }

@@ -9,6 +9,7 @@ mod csv_separators;
 mod csv_texts;
 mod label_counts;
 mod named_arrays;
+mod normalize;
 mod numpy;
 mod on_disk;
 mod several_files;

@@ -20,6 +20,7 @@ mod metrics;
 mod model;
 mod model_process;
 mod model_tasks;
+mod normalized_inputs;
 mod operate;
 mod planning;
 mod predict;

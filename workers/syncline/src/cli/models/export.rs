@@ -1,15 +1,18 @@
 //! `syncline model export`: trained parameters back in the user's own forward model, in the form that
 //! predicts, or alone.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{ids::JobId, spec::DataSpec};
 use syncline_workers::{
     client::Client,
     export::{fill, fill_partially},
-    normalization::formula,
+    normalization::{formula, formulas},
 };
 
 use super::{read, write};
@@ -63,9 +66,24 @@ struct Exported {
     parameters: usize,
     /// `onnx` or `safetensors`.
     format: &'static str,
-    /// How numbers of the data become what the model takes, such as `(x * 0.0625 - mean) / std`; none where
-    /// it takes them as they are.
+    /// How numbers of the data become what the inputs of the model take that have none of their own, such as
+    /// `(x * 0.0625 - mean) / std`; none where they take them as they are.
     normalization: Option<String>,
+    /// The same of each input that has its own, by name; `x` where it takes them as they are.
+    normalize: BTreeMap<String, String>,
+}
+
+/// What was done to the inputs of a model, or nothing that one has to know.
+#[derive(Debug, Default)]
+struct Formulas {
+    shared: Option<String>,
+    of_inputs: BTreeMap<String, String>,
+}
+
+impl Formulas {
+    fn of(data: &DataSpec) -> Self {
+        Self { shared: formula(data), of_inputs: formulas(data) }
+    }
 }
 
 impl Exported {
@@ -74,13 +92,22 @@ impl Exported {
             SAFETENSORS => "the weights".to_owned(),
             _ => format!("{} parameters", self.parameters),
         };
-        let takes = self.normalization.as_ref().map(|formula| {
+        let takes = self.inputs_in_words().map(|inputs| {
             format!(
-                "\nits float inputs are {formula} of numbers x of the data; the model has the numbers in its metadata (`syncline.normalization`), \
+                "\n{inputs} of numbers x of the data; the model has the numbers in its metadata (`syncline.normalization`), \
                  and --with-normalization lets it take x"
             )
         });
         format!("{what} of {} in {}{}", self.of, self.file, takes.unwrap_or_default())
+    }
+
+    /// What the float inputs are; `None` where all are the numbers of the data.
+    fn inputs_in_words(&self) -> Option<String> {
+        let is_scaled = self.normalization.is_some() || self.normalize.values().any(|formula| formula != "x");
+        let own = self.normalize.iter().map(|(input, formula)| format!("its input `{input}` is {formula}"));
+        let others = if self.normalize.is_empty() { "its float inputs" } else { "its other float inputs" };
+        let shared = self.normalization.iter().map(|formula| format!("{others} are {formula}"));
+        is_scaled.then(|| own.chain(shared).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -141,7 +168,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
                     trained
                 }
             };
-            put(args, source, format, &trained.onnx, trained.parameters, None)?
+            put(args, source, format, &trained.onnx, trained.parameters, Formulas::default())?
         }
         _ => {
             let hint = "`syncline jobs` lists the jobs";
@@ -165,15 +192,15 @@ async fn export_job(
             say("frozen parameters are not in it: a name that ends with .onnx gets the whole model");
         }
         let weights = client.weights(job).await?;
-        return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), None);
+        return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), Formulas::default());
     }
     if args.with_normalization {
         let trained = client.trained_model_with_normalization(job).await?;
-        return put(args, of, format, &trained.onnx, trained.parameters, None);
+        return put(args, of, format, &trained.onnx, trained.parameters, Formulas::default());
     }
     let trained = client.trained_model(job).await?;
     let train = client.training(job).await?;
-    put(args, of, format, &trained.onnx, trained.parameters, formula(&train.data))
+    put(args, of, format, &trained.onnx, trained.parameters, Formulas::of(&train.data))
 }
 
 fn put(
@@ -182,16 +209,41 @@ fn put(
     format: &'static str,
     bytes: &[u8],
     parameters: usize,
-    normalization: Option<String>,
+    formulas: Formulas,
 ) -> Result<Exported, Failure> {
     write(&args.out, bytes, args.force)?;
     let (file, bytes) = (args.out.display().to_string(), bytes.len() as u64);
-    Ok(Exported { of, file, bytes, parameters, format, normalization })
+    let Formulas { shared: normalization, of_inputs: normalize } = formulas;
+    Ok(Exported { of, file, bytes, parameters, format, normalization, normalize })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_inputs_are_is_said_of_each_that_has_its_own_table() {
+        #[rustfmt::skip]
+        let cases = [
+            (None,          vec![],                                      None),
+            (Some("x * 2"), vec![],                                      Some("its float inputs are x * 2")),
+            (None,          vec![("image", "x")],                        None),
+            (None,          vec![("image", "x"), ("table", "x - mean")], Some("its input `image` is x, its input `table` is x - mean")),
+            (Some("x * 2"), vec![("table", "x - mean")],                 Some("its input `table` is x - mean, its other float inputs are x * 2")),
+        ];
+        for (shared, own, want) in cases {
+            let exported = Exported {
+                of: "job a".to_owned(),
+                file: "a.onnx".to_owned(),
+                bytes: 1,
+                parameters: 1,
+                format: ONNX,
+                normalization: shared.map(str::to_owned),
+                normalize: own.iter().map(|(input, by)| (input.to_string(), by.to_string())).collect(),
+            };
+            assert_eq!(exported.inputs_in_words().as_deref(), want);
+        }
+    }
 
     #[test]
     fn the_ending_says_what_is_written_and_another_one_is_refused_with_those_that_there_are() {
