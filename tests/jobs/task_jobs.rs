@@ -349,7 +349,7 @@ async fn a_run_whose_job_was_replaced_gets_nothing_of_the_new_one_and_does_nothi
         run.cancel_task(&old, &Cancellation::new()).await.unwrap_err(),
         run.wait(|_| {}).await.unwrap_err().into(),
         run.cancel().await.unwrap_err().into(),
-        client.wait_for(&meant, |_| {}).await.unwrap_err().into(),
+        client.wait_for(&meant, None, |_| {}).await.unwrap_err().into(),
         client.cancel_job(&meant, &Cancellation::new()).await.unwrap_err().into(),
     ];
     for error in refused {

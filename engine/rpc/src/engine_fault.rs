@@ -9,7 +9,10 @@ use syncline_scheduler::{
     tasks::{TaskIndex, TaskState},
 };
 
-use super::cause::Cause;
+use super::{
+    aof_failure::{AOF_HINT, is_aof_failure},
+    cause::Cause,
+};
 
 /// Why an engine does not lead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -282,6 +285,11 @@ impl EngineFault {
             }
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "nothing: the worker registers again by itself, under a new incarnation",
+            Self::Store { cause } | Self::NotActive { why: InactiveReason::Store { cause } }
+                if is_aof_failure(cause) =>
+            {
+                AOF_HINT
+            }
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
             Self::StoreNearlyFull { .. } => {
                 "free what old jobs hold, `syncline delete JOB`, or give Redis more: `redis-cli CONFIG SET maxmemory BYTES`; jobs that were \
@@ -357,6 +365,22 @@ mod tests {
             assert_eq!(fault(reason).to_string(), "[E050] the part begins with task 7");
         }
         assert_eq!(fault("[E027] batch is 0").code(), "E050", "no code is read from the words");
+    }
+
+    #[test]
+    fn a_redis_whose_append_only_file_failed_does_not_take_writes_again_by_itself_and_the_hint_says_what_helps()
+     {
+        let hints = |cause: &str| {
+            let cause = || cause.to_owned();
+            let why = InactiveReason::Store { cause: cause() };
+            [EngineFault::Store { cause: cause() }, EngineFault::NotActive { why }].map(|f| f.hint().unwrap())
+        };
+        let failed = hints(
+            "[E201] redis does not do `commit` for now: MISCONF Errors writing to the AOF file: I/O error",
+        );
+        assert!(failed.iter().all(|hint| hint.contains("BGREWRITEAOF")), "{failed:?}");
+        let away = hints("[E201] redis does not do `commit` for now: no answer within 3 s");
+        assert!(!away.iter().any(|hint| hint.contains("BGREWRITEAOF")), "{away:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! services with their messages, and what these say of jobs and workers as types ([`status`]).
 
 mod addresses;
+mod aof_failure;
 mod cause;
 mod client;
 mod codec;
@@ -33,6 +34,7 @@ mod token;
 mod worker;
 
 pub use addresses::{EngineAddresses, InvalidAddress, is_of_every_machine};
+pub use aof_failure::{AOF_HINT, is_aof_failure};
 pub use cause::Cause;
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,

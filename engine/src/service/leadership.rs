@@ -26,7 +26,7 @@ use super::{
     shards::ShardDirectory,
     watched_lease::WatchedLease,
 };
-use crate::store::{Beyond, RedisLoad, RedisStore, SeenLease, StoreError, keys};
+use crate::store::{AofRewrites, Beyond, RedisLoad, RedisStore, SeenLease, StoreError, keys};
 
 /// Length of the leadership lease.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(3);
@@ -65,7 +65,8 @@ impl Leadership {
         let EngineOptions { redis, instance, token, shards: count, .. } = options;
         let (address, duration, stall) = (address.to_string(), LEASE_DURATION, STALL_LIMIT);
         let cluster = format!("{}/{count}", token.fingerprint());
-        let lease = Lease { redis, instance, address, cluster, duration, stall };
+        let aof_rewrites = AofRewrites::default();
+        let lease = Lease { redis, instance, address, cluster, duration, stall, aof_rewrites };
         Self { lease, store, shards, activate, bug, clock: Clock::start() }
     }
 
@@ -158,7 +159,9 @@ impl Leadership {
             own: watched.name.takes(*duration, Instant::now()),
         };
         let until = Instant::now() + *duration;
-        match self.store.take_lead(instance, *duration, at, beyond).await {
+        let taken = self.store.take_lead(instance, *duration, at, beyond).await;
+        self.lease.aof_rewrites.note_write(&self.store, &taken).await;
+        match taken {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some((epoch, until))

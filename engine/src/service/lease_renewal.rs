@@ -21,7 +21,7 @@ use tokio::{
 use tracing::error;
 
 use super::{clock::Clock, lead::Lead, loop_pulse::StallCounter, message::Message};
-use crate::store::{LeaderAt, RedisAddress, RedisMemory, RedisStore, StoreError};
+use crate::store::{AofRewrites, LeaderAt, RedisAddress, RedisMemory, RedisStore, StoreError};
 
 /// Before a renewal that failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -41,6 +41,8 @@ pub(super) struct Lease {
     pub duration: Duration,
     /// Not renewed any more once the loop that decides has hung for so long.
     pub stall: Duration,
+    /// What is known of a server that refuses to renew it, as its append-only file failed.
+    pub aof_rewrites: AofRewrites,
 }
 
 impl Lease {
@@ -120,6 +122,9 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
         let clock = lead.pulse.has_turned().then_some(lead.clock);
         let renewed = renew(lease, epoch, clock, &mut connected).await;
         pause = if renewed.is_ok() { third } else { RETRY_PAUSE };
+        if let Some(store) = &connected {
+            lease.aof_rewrites.note_write(store, &renewed).await;
+        }
         match renewed {
             Ok(Some(_)) => {
                 lead.store_outage.set_lead_until(asked + lease.duration);
@@ -172,7 +177,15 @@ mod tests {
         service::{fake_shard::take_lead, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
         store::{Beyond, keys},
     };
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
     use syncline_kit::{RedisOptions, RedisServer};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+    };
 
     /// Waits until the lease has been renewed so often, and blocks the thread.
     fn wait_for_renewals(url: String, renewals: usize) {
@@ -201,12 +214,31 @@ mod tests {
     }
 
     async fn lead(dir: &tempfile::TempDir, stall: Duration) -> Led {
+        let server = start_server(dir);
+        let url = server.url();
+        lead_by(server, &url, stall).await
+    }
+
+    fn start_server(dir: &tempfile::TempDir) -> RedisServer {
         let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
-        let server = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+        RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap()
+    }
+
+    /// The same, whose lease is renewed at another address.
+    async fn lead_by(server: RedisServer, url: &str, stall: Duration) -> Led {
         let store = RedisStore::connect(&server.url()).await.unwrap();
-        let (redis, instance, address) = (server.url().into(), "a".to_owned(), "127.0.0.1:1".to_owned());
+        let (redis, instance, address) = (url.into(), "a".to_owned(), "127.0.0.1:1".to_owned());
         let cluster = "ours".to_owned();
-        let lease = Lease { redis, instance, address, cluster, duration: Duration::from_millis(300), stall };
+        let duration = Duration::from_millis(300);
+        let lease = Lease {
+            redis,
+            instance,
+            address,
+            cluster,
+            duration,
+            stall,
+            aof_rewrites: AofRewrites::after(Duration::ZERO),
+        };
         let taken = store.take_lead(&lease.instance, lease.duration, lease.at(), Beyond::default()).await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
@@ -228,6 +260,53 @@ mod tests {
         led.lead.pulse.turned();
         wait_for_renewals(led.server.url(), 3);
         assert!(clock_ms().await.is_some(), "the next engine learns what this one's clock says");
+    }
+
+    /// The way to a server that does no script, as one whose append-only file failed, until the file is written
+    /// anew. Gives its address.
+    async fn failing(server: &RedisServer) -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (port, behind) = (listener.local_addr().unwrap().port(), server.port());
+        let failed = Arc::new(AtomicBool::new(true));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let there = TcpStream::connect(("127.0.0.1", behind)).await.unwrap();
+                tokio::spawn(forward(stream, there, Arc::clone(&failed)));
+            }
+        });
+        server.url().replace(&behind.to_string(), &port.to_string())
+    }
+
+    async fn forward(from: TcpStream, to: TcpStream, failed: Arc<AtomicBool>) -> io::Result<()> {
+        let ((mut from, mut answers), (mut back, mut to)) = (from.into_split(), to.into_split());
+        let (mut asked, mut answered) = ([0; 4096], [0; 4096]);
+        loop {
+            tokio::select! {
+                bytes = from.read(&mut asked) => {
+                    let call = &asked[..bytes?];
+                    let calls = |name: &str| call.windows(name.len()).any(|part| part == name.as_bytes());
+                    if calls("BGREWRITEAOF") {
+                        failed.store(false, Ordering::SeqCst);
+                    }
+                    match call.is_empty() || calls("EVALSHA") && failed.load(Ordering::SeqCst) {
+                        true if call.is_empty() => return Ok(()),
+                        true => answers.write_all(b"-MISCONF Errors writing to the AOF file: Input/output error\r\n").await?,
+                        false => to.write_all(call).await?,
+                    }
+                }
+                bytes = back.read(&mut answered) => answers.write_all(&answered[..bytes?]).await?,
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_whose_append_only_file_failed_writes_it_anew_and_the_lease_is_renewed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start_server(&dir);
+        let url = failing(&server).await;
+        let led = lead_by(server, &url, Duration::from_secs(300)).await;
+        led.lead.pulse.beat();
+        wait_for_renewals(led.server.url(), 3);
     }
 
     #[test]

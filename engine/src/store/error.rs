@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind, RedisError};
-use syncline_rpc::{Cause, NoDescriptor};
+use syncline_rpc::{AOF_HINT, Cause, NoDescriptor, is_aof_failure};
 use syncline_scheduler::ids::JobId;
 
 use super::address::RedisAddress;
@@ -37,6 +37,14 @@ pub enum StoreError {
     /// For now, like [`StoreError::Unavailable`]: it was started and still reads its files.
     #[error("[E201] redis does not do `{op}` for now: {cause}")]
     Loading {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said.
+        cause: String,
+    },
+    /// For now, like [`StoreError::Unavailable`]: it failed to write its append-only file.
+    #[error("[E201] redis does not do `{op}` for now: {cause}")]
+    AppendOnlyFile {
         /// What was being done, such as `commit`.
         op: &'static str,
         /// What Redis said.
@@ -175,7 +183,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Address { .. } => "E200",
-            Self::Unavailable { .. } | Self::Loading { .. } => "E201",
+            Self::Unavailable { .. } | Self::Loading { .. } | Self::AppendOnlyFile { .. } => "E201",
             Self::Full { .. } => "E640",
             Self::Fenced { .. } => "E202",
             Self::Refused { .. } | Self::LockedOut { .. } => "E203",
@@ -222,6 +230,7 @@ impl StoreError {
             Self::Full { .. } => {
                 "delete jobs that are over, cancel what is not needed, or give Redis more: `redis-cli CONFIG SET maxmemory BYTES`"
             }
+            Self::AppendOnlyFile { .. } => AOF_HINT,
             Self::Address { url, .. } if TLS_SCHEMES.iter().any(|scheme| url.starts_with(scheme)) => {
                 "TLS is not spoken: name it as redis://HOST:PORT/ over a private network, or the near end of a tunnel, such as of stunnel or ssh"
             }
@@ -234,7 +243,11 @@ impl StoreError {
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Unavailable { .. } | Self::Loading { .. } | Self::Full { .. } | Self::Replica { .. }
+            Self::Unavailable { .. }
+                | Self::Loading { .. }
+                | Self::AppendOnlyFile { .. }
+                | Self::Full { .. }
+                | Self::Replica { .. }
         )
     }
 
@@ -244,6 +257,7 @@ impl StoreError {
             self,
             Self::Unavailable { .. }
                 | Self::Loading { .. }
+                | Self::AppendOnlyFile { .. }
                 | Self::Full { .. }
                 | Self::LockedOut { .. }
                 | Self::Locked { .. }
@@ -290,6 +304,7 @@ impl StoreError {
             _ if told("OOM") => Self::Full { op, cause },
             _ if is_foreign(error) => Self::foreign(op, address),
             _ if told("LOADING") => Self::Loading { op, cause },
+            _ if told("MISCONF") && is_aof_failure(&cause) => Self::AppendOnlyFile { op, cause },
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
@@ -424,6 +439,27 @@ mod tests {
                 "it has answered: {text}"
             );
         }
+    }
+
+    #[test]
+    fn a_server_that_failed_to_write_its_append_only_file_is_known_in_a_script_as_well() {
+        let told = |text: &str| {
+            let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+            of("commit", &reply.extract_error().unwrap_err())
+        };
+        let failed = "MISCONF Errors writing to the AOF file: Input/output error";
+        // As a plain command, and in a script of Redis 6.2.
+        for text in
+            [failed.to_owned(), format!("ERR Error running script (call to f_1): @user_script:4: -{failed}")]
+        {
+            let error = told(&text);
+            assert!(matches!(error, StoreError::AppendOnlyFile { .. }), "{error:?}");
+            assert!(error.is_passing() && !error.is_of_keys() && error.code() == "E201", "{error}");
+            assert!(error.hint().unwrap().contains("BGREWRITEAOF"), "{error}");
+        }
+        let snapshot =
+            told("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to");
+        assert!(matches!(snapshot, StoreError::Unavailable { .. }), "{snapshot:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! see.
 
 mod address;
+mod aof_rewrites;
 mod batch;
 mod claim;
 mod connection;
@@ -26,6 +27,7 @@ mod stored_job;
 mod streams;
 
 pub use address::{RedisAddress, redacted};
+pub use aof_rewrites::AofRewrites;
 pub use batch::{CommitMode, MemoryLimit};
 pub use claim::Claimed;
 pub use erase::LastWriter;

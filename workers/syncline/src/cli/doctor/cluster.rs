@@ -2,7 +2,7 @@
 
 use syncline_engine::store::RedisAddress;
 use syncline_ps::transport::TransportChoice;
-use syncline_rpc::{EngineAddresses, is_of_every_machine, status::EngineStatus};
+use syncline_rpc::{AOF_HINT, EngineAddresses, is_aof_failure, is_of_every_machine, status::EngineStatus};
 
 use super::{DoctorArgs, Exit, Finding, redis, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
@@ -119,6 +119,9 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
         None if about.load_steps.is_some() || about.redis_loaded_bytes.is_some() => {
             Finding::warn("engine", idles, "nothing needs to be done: it leads as soon as everything is read")
         }
+        None if about.store_problem.as_deref().is_some_and(is_aof_failure) => {
+            Finding::fail("engine", Exit::Redis, idles, AOF_HINT)
+        }
         None if about.store_problem.is_some() => Finding::fail(
             "engine",
             Exit::Redis,
@@ -142,8 +145,12 @@ fn two_leaders<'a>(answers: impl Iterator<Item = &'a EngineStatus>) -> Option<Fi
 
 fn store_problem(about: &EngineStatus) -> Option<Finding> {
     let problem = about.store_problem.as_deref()?;
-    let hint =
-        "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
+    let hint = match is_aof_failure(problem) {
+        true => AOF_HINT,
+        false => {
+            "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying"
+        }
+    };
     Some(Finding::fail("redis writes", Exit::Redis, problem, hint))
 }
 
@@ -212,6 +219,19 @@ mod tests {
         let cut_off = [("epoch", "7"), ("store_problem", "no answer")];
         assert!(said(&cut_off, both).ends_with("it led, and Redis does not do its part: no answer"));
         assert!(said(&[("epoch", "7")], "10.0.0.1:7461").ends_with("instance b"));
+    }
+
+    #[test]
+    fn a_redis_whose_append_only_file_failed_is_told_with_what_helps() {
+        let problem = "[E201] redis does not do `renew the lease` for now: MISCONF Errors writing to the AOF file: Input/output error";
+        let leads = store_problem(&status(&[("epoch", "7"), ("store_problem", problem)])).unwrap();
+        let idle = status(&[("idle", "Redis does not let it lead"), ("store_problem", problem)]);
+        let waits = engine(&Ok(idle), &"10.0.0.1:7461".parse().unwrap(), false);
+        for Finding { hint, .. } in [leads, waits] {
+            assert!(hint.contains("redis-cli BGREWRITEAOF"), "{hint}");
+        }
+        let away = store_problem(&status(&[("epoch", "7"), ("store_problem", "no answer")])).unwrap();
+        assert!(!away.hint.contains("BGREWRITEAOF"), "{}", away.hint);
     }
 
     #[test]

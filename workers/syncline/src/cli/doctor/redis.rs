@@ -1,6 +1,7 @@
 //! The Redis server: whether an engine can use it, and whether it keeps what it is given.
 
 use syncline_engine::store::{RedisAddress, RedisMemory, RedisRisk, RedisStore, StoreError, keys, redacted};
+use syncline_rpc::AOF_HINT;
 
 use super::{Exit, Finding};
 use crate::cli::Failure;
@@ -97,10 +98,11 @@ async fn access(store: &RedisStore) -> Finding {
 
 fn access_hint(error: &StoreError) -> &'static str {
     match error.is_passing() {
+        true if matches!(error, StoreError::AppendOnlyFile { .. }) => AOF_HINT,
         true => "see that it runs and takes writes: memory, disk, and whether it is a replica",
         false => {
             "give its user the keys and commands that docs/operations.md lists: \
-             `redis-cli ACL SETUSER USER '~syncline:*' +@all -@dangerous -@admin +info '+config|get'`"
+             `redis-cli ACL SETUSER USER '~syncline:*' +@all -@dangerous -@admin +info +bgrewriteaof '+config|get'`"
         }
     }
 }
@@ -138,9 +140,12 @@ fn memory(info: &str) -> Finding {
     }
 }
 
+/// In the answer to INFO: also of the last flush.
+const AOF_STATUS: &str = "aof_last_write_status";
+
 /// Whether the server gets its data onto the disk; after a failure it refuses writes.
 fn persistence(info: &str) -> Finding {
-    let failed = ["aof_last_write_status", "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
+    let failed = [AOF_STATUS, "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
         .into_iter()
         .filter(|name| info_field(info, name).is_some_and(|status| status != "ok"));
     let failed: Vec<&str> = failed.collect();
@@ -150,7 +155,10 @@ fn persistence(info: &str) -> Finding {
             "saving",
             Exit::Redis,
             format!("failed: {}", failed.join(", ")),
-            "its disk is full, or it may not write there: see its log",
+            match failed.contains(&AOF_STATUS) {
+                true => AOF_HINT,
+                false => "its disk is full, or it may not write there: see its log",
+            },
         ),
     }
 }
@@ -221,6 +229,8 @@ mod tests {
         ];
         for (info, room, disk) in cases {
             assert_eq!((memory(info).verdict, persistence(info).verdict), (room, disk), "{info}");
+            let has_remedy = persistence(info).hint.contains("BGREWRITEAOF");
+            assert_eq!(has_remedy, info.contains("aof_last_write_status:err"), "{info}");
         }
     }
 }

@@ -1,0 +1,123 @@
+//! Has a server that failed to write its append-only file write it anew.
+//!
+//! After one flush of the file that failed (fsync) a server refuses all writes, and flushes nothing until there is
+//! something to write: it would refuse them for ever, although its disk is well again. `BGREWRITEAOF` is allowed
+//! there, writes and flushes everything anew, and writes go on. What failed otherwise (no room) it tries again
+//! by itself.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use tracing::{info, warn};
+
+use super::{error::StoreError, redis_store::RedisStore};
+
+/// A write that failed for another reason than a flush is repeated by the server every second.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two times: each writes everything that the server has.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// When a server is asked to write its append-only file anew; clones share that.
+#[derive(Clone)]
+pub struct AofRewrites(Arc<Mutex<Failing>>);
+
+#[derive(Debug)]
+struct Failing {
+    patience: Duration,
+    /// Of the first write that was refused for this reason, since the last that was not refused at all.
+    since: Option<Instant>,
+    asked: Option<Instant>,
+}
+
+impl Default for AofRewrites {
+    fn default() -> Self {
+        Self::after(PATIENCE)
+    }
+}
+
+impl AofRewrites {
+    /// It is asked once it has refused writes for so long.
+    pub fn after(patience: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Failing { patience, since: None, asked: None })))
+    }
+
+    /// What became of a write to the server of `store`, which is asked where that is due.
+    pub async fn note_write<T>(&self, store: &RedisStore, written: &Result<T, StoreError>) {
+        let is_due =
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_due(written, Instant::now());
+        if !is_due {
+            return;
+        }
+        match store.query::<String>("rewrite the append-only file", &["BGREWRITEAOF"]).await {
+            Ok(answer) => {
+                info!(answer, "redis fails to write its append-only file: it was asked to write it anew");
+            }
+            // A user may lack the right, or the server writes it just now.
+            Err(error) => warn!(
+                %error,
+                hint = error.hint(),
+                "redis fails to write its append-only file, and does not do BGREWRITEAOF, after which it takes writes again: send it by hand"
+            ),
+        }
+    }
+}
+
+impl Failing {
+    /// Whether the file is to be written anew, after a write that ended so.
+    fn is_due<T>(&mut self, written: &Result<T, StoreError>, now: Instant) -> bool {
+        match written {
+            Ok(_) => self.since = None,
+            Err(StoreError::AppendOnlyFile { .. }) => {
+                let since = *self.since.get_or_insert(now);
+                let is_due = now.duration_since(since) >= self.patience
+                    && self.asked.is_none_or(|asked| now.duration_since(asked) >= PAUSE);
+                if is_due {
+                    self.asked = Some(now);
+                }
+                return is_due;
+            }
+            // No answer, for example, which says nothing of the file.
+            Err(_) => {}
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_written_anew_after_ten_seconds_and_once_a_minute_until_a_write_is_taken() {
+        let refused = || Err(StoreError::AppendOnlyFile { op: "commit", cause: "MISCONF".into() });
+        let away = || Err(StoreError::Unavailable { op: "commit", cause: "no answer".into() });
+        #[rustfmt::skip]
+        let cases: [(u64, Result<(), StoreError>, bool); 14] = [
+            // at s, what became of a write, asked
+            (0,   refused(), false),
+            (9,   refused(), false),
+            (10,  refused(), true),
+            (11,  refused(), false),
+            (40,  away(),    false),
+            (69,  refused(), false),
+            (70,  refused(), true),
+            (75,  Ok(()),    false),
+            // Another failure, within a minute of the last time.
+            (80,  refused(), false),
+            (95,  refused(), false),
+            (130, refused(), true),
+            (140, Ok(()),    false),
+            // One that the server gets over by itself.
+            (300, refused(), false),
+            (305, Ok(()),    false),
+        ];
+        let AofRewrites(failing) = AofRewrites::default();
+        let begun = Instant::now();
+        for (at_s, written, asked) in cases {
+            let now = begun + Duration::from_secs(at_s);
+            assert_eq!(failing.lock().unwrap().is_due(&written, now), asked, "{at_s} s: {written:?}");
+        }
+    }
+}
