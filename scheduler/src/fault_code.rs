@@ -46,6 +46,8 @@ impl FaultCode {
     pub const CRASHES: Self = Self::new("E147");
     /// A job lies on another number of shards than there are.
     pub const OTHER_SHARDS: Self = Self::new("E586");
+    /// Redis has a job again that the engine does not know.
+    pub const RETURNED: Self = Self::new("E670");
 }
 
 impl FaultCode {

@@ -3,13 +3,14 @@ use syncline::{Function, LocalCluster, LocalOptions, TaskGraph};
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 
-fn add(context: &Context, a: u64, b: u64) -> u64 {
-    if context.canceled() { 0 } else { a + b }
+fn add(context: &Context, a: u64, b: u64) -> Result<u64, &'static str> {
+    // A value would count, also of a job that was canceled.
+    if context.canceled() { Err("canceled") } else { Ok(a + b) }
 }
 
 #[test]
 fn two_numbers_are_added() {
-    assert_eq!(add(&Context::for_test(), 1, 2), 3);
+    assert_eq!(add(&Context::for_test(), 1, 2), Ok(3));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -335,6 +335,9 @@ impl EngineFault {
             Self::Unreadable { cause, .. } if cause.code == Some(FaultCode::OTHER_SHARDS) => {
                 "start engine and shards with that number and their old state directories, and the job goes on; delete nothing"
             }
+            Self::Unreadable { cause, .. } if cause.code == Some(FaultCode::RETURNED) => {
+                "`syncline delete JOB` removes it, as where it was deleted before; if it is to go on, start the engine again, which takes in what Redis has"
+            }
             Self::Unreadable { cause, .. } if cause.code == Some(FaultCode::CRASHES) => {
                 "report it with the log of the engine; once that is mended, docs/failures.md says how the job is taken in again"
             }
@@ -388,6 +391,7 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("E586", "it lies on 2 parameter shards",        "start engine and shards with that number", false),
+            ("E670", "this engine does not know it",         "`syncline delete JOB` removes it",         true),
             ("E147", "the engine ended 3 times in a row",    "report it",                                false),
             ("E030", "the stored job `spec` cannot be read", "another release wrote it",                 true),
         ];

@@ -28,6 +28,11 @@ pub(super) enum Damage {
          with its number"
     )]
     OtherShards { its: u32, here: u32 },
+    #[error(
+        "[E670] this engine does not know it, as Redis was set back or exchanged while it ran: `syncline delete` removes it, otherwise the \
+         next engine takes it in"
+    )]
+    Returned,
 }
 
 impl Damage {
@@ -37,6 +42,7 @@ impl Damage {
             Self::Records(_) => FaultCode::RECORDS_UNUSABLE,
             Self::Crashes { .. } => FaultCode::CRASHES,
             Self::OtherShards { .. } => FaultCode::OTHER_SHARDS,
+            Self::Returned => FaultCode::RETURNED,
         }
     }
 
@@ -133,8 +139,8 @@ impl DecisionLoop {
         self.lead.shards.indices().for_each(|shard| self.lead.control.query_held_jobs(shard));
     }
 
-    /// Removes what Redis has of a damaged job. Whatever comes under its name counts on from there.
-    async fn erase_job(&mut self, id: &JobId) -> Result<(), LoopEnd> {
+    /// Removes what Redis has of a job, whatever that is. Whatever comes under its name counts on from there.
+    pub(super) async fn erase_job(&mut self, id: &JobId) -> Result<(), LoopEnd> {
         let (store, epoch) = (&self.store, self.epoch);
         let found = self.retry_write("read the last writer", id, || store.last_writer(id)).await?;
         let seq = self.highest_seq.max(found.seq().unwrap_or(0)) + 1;

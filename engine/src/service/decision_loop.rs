@@ -121,7 +121,10 @@ impl DecisionLoop {
             taken += places(&input);
             let answer = match self.handle_if_damaged(&input, &mut effects).await? {
                 Some(answer) => answer,
-                None => self.handle(input, &mut effects).await,
+                None => match self.handle_if_returned(&input).await? {
+                    Some(answer) => answer,
+                    None => self.handle(input, &mut effects).await,
+                },
             };
             self.erase_with_graphs().await?;
             answers.extend(reply.map(|reply| (reply, answer)));

@@ -46,6 +46,11 @@ impl JobDirectory {
         lock(&self.0).listed.clone()
     }
 
+    /// Whether this engine has the job, in whatever state it is.
+    pub(super) fn knows(&self, job: &JobId) -> bool {
+        lock(&self.0).listed.contains(job)
+    }
+
     /// Parks a job that cannot be used.
     pub(super) fn mark_damaged(&self, job: &JobId, damage: Damage) {
         lock(&self.0).damaged.insert(job.clone(), damage);

@@ -41,10 +41,7 @@ impl DecisionLoop {
         let listed = self.lead.jobs.listed();
         let Some(first) = listed.first() else { return Ok(()) };
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
-        let count = self.retry_write("count jobs", first, || store.count_listed()).await?;
-        if count != Some(listed.len()) {
-            self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
-        }
+        self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
         for (shard, note) in self.lead.shards.role_notes().all() {
             self.retry_write("note who serves a shard", first, || store.note_role(shard, note, epoch))
                 .await?;
@@ -164,7 +161,10 @@ mod tests {
             fake_shard::{EPOCH, Inbox, Noted, lead, start},
             message::Message,
         },
-        store::{RedisStore, StoreError, keys::JobKeys},
+        store::{
+            RedisStore, StoreError,
+            keys::{self, JobKeys},
+        },
     };
 
     fn submission(name: &str) -> Input {
@@ -365,6 +365,18 @@ mod tests {
         rig.decisions.relist_jobs().await.unwrap();
         let noted = rig.decisions.store.role_notes(shards.indices()).await.unwrap().let_go;
         assert_eq!(noted, [(ShardIndex(0), 8)].into());
+    }
+
+    #[tokio::test]
+    async fn a_job_that_was_taken_off_the_list_is_listed_again_also_where_another_came_in_its_place() {
+        let mut rig = rig().await;
+        let job: JobId = "digits".parse().unwrap();
+        rig.turn([submission("digits")]).await;
+        rig.number(&["ZREM", keys::JOBS, "digits"]).await;
+        rig.number(&["ZADD", keys::JOBS, "1", "ghost"]).await;
+        rig.decisions.listed_at -= 2 * RELIST_INTERVAL;
+        rig.decisions.relist_jobs().await.unwrap();
+        assert!(rig.is_listed(&job).await);
     }
 
     #[tokio::test]

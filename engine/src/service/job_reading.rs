@@ -13,7 +13,12 @@ use syncline_scheduler::{
     tasks::wait_to_store,
 };
 
-use super::{context::ServiceContext, damaged_jobs::Damage, decision_loop::fault};
+use super::{
+    context::ServiceContext,
+    damaged_jobs::Damage,
+    decision_loop::fault,
+    returned_jobs::{is_shown_as_returned, returned},
+};
 use crate::store::keys::JobKeys;
 
 /// Jobs that are read at a time: a few hundred kilobytes, between which others are served.
@@ -160,6 +165,9 @@ impl ServiceContext {
         if fields.is_empty() {
             return None;
         }
+        if self.is_returned(job, &fields) {
+            fields = damaged_fields(job, &Damage::Returned);
+        }
         let problem = match phase_of(&fields).is_some_and(JobPhase::is_over) {
             true => String::new(),
             false => self.obstacles(job).join("; "),
@@ -189,6 +197,9 @@ impl ServiceContext {
         let fields = self.job_fields(id).await?;
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
+        }
+        if is_shown_as_returned(&fields) {
+            return Err(returned(id));
         }
         // Of a million tasks everything would be read only to be refused.
         if fields.get("kind").is_some_and(|kind| kind == "tasks") {
@@ -224,6 +235,7 @@ impl ServiceContext {
         match (damaged, self.job_fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,
             (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.cause() },
+            (Ok(None), Ok(fields)) if is_shown_as_returned(&fields) => returned(job),
             (Ok(None), Ok(fields)) => {
                 let trains = fields.get("kind").is_none_or(|kind| kind != "tasks");
                 let kept = if trains { "; it trains, which `syncline explain` tells about" } else { "" };

@@ -46,6 +46,7 @@ mod outbox;
 mod poll;
 mod predecessors;
 mod queue;
+mod returned_jobs;
 mod role_log;
 mod run;
 mod run_work;

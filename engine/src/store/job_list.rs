@@ -32,14 +32,6 @@ impl RedisStore {
         self.change_list("list job", epoch, &["add", &at_ms.to_string(), job.as_str()]).await
     }
 
-    /// How many there are on the list; `None` if something else lies in its place.
-    pub async fn count_listed(&self) -> Result<Option<usize>, StoreError> {
-        match self.query("count jobs", &["ZCARD", keys::JOBS]).await {
-            Err(error) if error.is_of_keys() => Ok(None),
-            counted => counted.map(Some),
-        }
-    }
-
     /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay
     /// as they are.
     pub async fn relist_jobs(

@@ -5,6 +5,7 @@ mod damage;
 mod full_store;
 mod later_release;
 mod lost_workers;
+mod returned_jobs;
 mod rig;
 mod scripted_worker;
 mod takeover;
