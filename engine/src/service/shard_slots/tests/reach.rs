@@ -207,8 +207,9 @@ fn people_are_told_who_does_not_reach_a_shard_since_when_and_what_becomes_of_it(
     assert!(of_one(&notes(&shard, &[lost(1, 12), at_work(2)])));
     // Another one has done something since, and before.
     shard.slots.note_reached(shard.now);
-    shard.heard_after(Duration::from_secs(11));
+    shard.heard_after(Duration::from_secs(9));
     assert!(of_one(&notes(&shard, &[lost(1, 12), idle(2)])));
+    // Or at the same time, and told of it a moment later.
     shard.heard_after(Duration::from_secs(2));
     assert!(!of_one(&notes(&shard, &[lost(1, 12), idle(2)])));
 
