@@ -346,7 +346,7 @@ impl PsError {
             }
             Self::WrongPosition { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
             Self::PositionTaken { .. } => {
-                "stop the other process, give this one another index with --shard, or start all with --replicas 2 for two of each"
+                "stop the other process, give this one another index with --shard, or start all with --replicas 2 for two of each; where two are there and this one served the shard last, stop one of these and start this one again"
             }
             Self::EngineUnavailable { .. } => {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"

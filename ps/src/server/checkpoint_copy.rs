@@ -1,7 +1,7 @@
 //! Copying a checkpoint from the other process of a shard.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, Read},
     sync::{Mutex, atomic::AtomicBool},
     time::{Duration, SystemTime},
@@ -176,7 +176,7 @@ fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), S
     let away = |cause: String| match serves_for < CHECKPOINT_PATIENCE {
         true => {
             let what = format!(
-                "checkpoint {number} of job {} is not here, and the other process of the shard, which may have it, cannot be asked",
+                "checkpoint {number} of job {} is not here, and the process of the shard that may have it cannot be asked",
                 run.job
             );
             Err(ShardFault::Io { what, cause })
@@ -190,12 +190,22 @@ fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), S
         ));
     };
     match fetch(shared, &standby.address, run, number) {
-        Ok(is_kept) => {
-            if is_kept {
-                info!(job = %run.job, number, from = standby.address, "a checkpoint that was not here came from the standby");
-            }
+        Ok(Fetched::Kept) => {
+            info!(job = %run.job, number, from = standby.address, "a checkpoint that was not here came from the standby");
             Ok(())
         }
+        Ok(Fetched::Absent { theirs })
+            if both_are_older(&checkpoints::list(shared)?, &theirs, run, number) =>
+        {
+            let minutes = CHECKPOINT_PATIENCE.as_secs() / 60;
+            let address = &standby.address;
+            away(format!(
+                "nor does that one, at {address}, have it, and each has older checkpoints of its own: a third process served the shard \
+                 after them. Stop the one at {address}, and start the one that served last on its old state directory; it is waited for \
+                 until {minutes} minutes after this one began to serve"
+            ))
+        }
+        Ok(Fetched::Absent { .. } | Fetched::Dropped) => Ok(()),
         Err(LinkError::Fault(fault @ ShardFault::Io { .. })) => Err(fault),
         Err(LinkError::Fault(fault)) => {
             warn!(job = %run.job, number, error = %fault, "the standby cannot give a checkpoint that is not here");
@@ -205,11 +215,39 @@ fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), S
     }
 }
 
-fn fetch(shared: &Shared, standby: &str, run: &RunId, number: u64) -> Result<bool, LinkError> {
+/// What became of a checkpoint that this process lacks.
+enum Fetched {
+    Kept,
+    /// It was removed meanwhile.
+    Dropped,
+    /// The standby has these.
+    Absent {
+        theirs: KeptCheckpoints,
+    },
+}
+
+/// Whether both processes of a shard were away when checkpoint `number` of a job was written: this one has none
+/// but older ones of the job, and the other one has older ones that this one cannot have given it, as it does to
+/// a new disk. One that is damaged here was written here.
+fn both_are_older(ours: &KeptCheckpoints, theirs: &KeptCheckpoints, run: &RunId, number: u64) -> bool {
+    let numbers = |of: &KeptCheckpoints| -> BTreeSet<u64> {
+        of.keys().filter(|kept| kept.run.is_of_same_job(run)).map(|kept| kept.number).collect()
+    };
+    let (ours, theirs) = (numbers(ours), numbers(theirs));
+    let was_here = ours.contains(&number);
+    !was_here
+        && ours.first().is_some_and(|first| *first < number)
+        && theirs.difference(&ours).any(|other| *other < number)
+}
+
+fn fetch(shared: &Shared, standby: &str, run: &RunId, number: u64) -> Result<Fetched, LinkError> {
     let listed = list(&mut Link::open_shard(standby, shared.here, &shared.token, PEER_LIMIT)?)?;
     let is_it = |kept: &KeptCheckpoint| kept.number == number && kept.run.is_of_same_job(run);
-    let Some((kept, written_at)) = listed.iter().find(|(kept, _)| is_it(kept)) else { return Ok(false) };
-    copy(shared, standby, kept, *written_at, || shared.role.serves())
+    let Some((kept, written_at)) = listed.iter().find(|(kept, _)| is_it(kept)) else {
+        return Ok(Fetched::Absent { theirs: listed });
+    };
+    let is_kept = copy(shared, standby, kept, *written_at, || shared.role.serves())?;
+    Ok(if is_kept { Fetched::Kept } else { Fetched::Dropped })
 }
 
 #[cfg(test)]
@@ -217,6 +255,31 @@ mod tests {
     use syncline_scheduler::ids::Generation;
 
     use super::*;
+
+    #[test]
+    fn a_third_process_served_last_where_both_have_older_checkpoints_and_neither_this_one() {
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(42) };
+        let kept = |numbers: &[u64]| -> KeptCheckpoints {
+            let kept = |&number| (KeptCheckpoint { run: run.clone(), number }, SystemTime::UNIX_EPOCH);
+            numbers.iter().map(kept).collect()
+        };
+        #[rustfmt::skip]
+        let cases: [(&str, &[u64], &[u64], bool); 8] = [
+            ("they were lost one after the other",      &[3, 4],   &[9, 10],       true),
+            ("in the other order",                      &[9, 10],  &[3, 4],        true),
+            ("it has fetched some of them meanwhile",   &[9, 10],  &[3, 9, 10],    true),
+            ("the other one has a new disk",            &[15, 16], &[],            false),
+            ("it has fetched some of them meanwhile",   &[15, 16], &[15, 16],      false),
+            ("this one has a new disk",                 &[],       &[15, 16],      false),
+            ("it is damaged here",                      &[16, 17], &[15, 16],      false),
+            ("Redis knows an older one alone",          &[18],     &[18, 19],      false),
+        ];
+        for (name, ours, theirs, third) in cases {
+            assert_eq!(both_are_older(&kept(ours), &kept(theirs), &run, 17), third, "{name}");
+        }
+        let other = RunId { job: "other".parse().unwrap(), generation: Generation::first(1) };
+        assert!(!both_are_older(&kept(&[3]), &kept(&[4]), &other, 17));
+    }
 
     #[test]
     fn a_fetch_that_was_given_up_ends_without_another_one_of_the_same_checkpoint() {

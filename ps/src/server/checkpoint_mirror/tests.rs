@@ -214,6 +214,24 @@ fn what_a_process_with_an_empty_disk_needs_comes_from_the_one_that_follows_it() 
 }
 
 #[test]
+fn what_neither_of_two_old_processes_has_is_not_lost_until_the_one_that_served_last_had_the_time_to_come() {
+    let rig = Rig::new();
+    rig.put("digits-0000002a/9.checkpoint", b"parameters");
+    let shared = serving(&rig, Some(rig.pair.primary()));
+    let older = rig.path(0, "digits-0000002a/3.checkpoint");
+    let file = shared.blobs.begin_in(older.parent().unwrap()).unwrap();
+    write_checked(file, &older, |out| out.write_all(b"parameters")).unwrap();
+    let fault = content(&shared, &rig, 17).unwrap_err();
+    let told = fault.to_string();
+    assert!(
+        fault.code() == "E406" && told.contains(&rig.pair.primary()) && told.contains("served last"),
+        "{told}"
+    );
+    lock(&shared.role.state).serves_since = Instant::now().checked_sub(CHECKPOINT_PATIENCE);
+    assert_eq!(content(&shared, &rig, 17).unwrap_err().code(), "E439");
+}
+
+#[test]
 fn what_may_be_on_a_process_that_has_not_come_yet_is_not_lost_until_it_had_the_time_to() {
     let rig = Rig::new();
     for peer in [None, Some("127.0.0.1:1".to_owned())] {
