@@ -172,20 +172,25 @@ async fn renew(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
-        service::{fake_shard::take_lead, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
-        store::{Beyond, keys},
-    };
     use std::sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     };
+
     use syncline_kit::{RedisOptions, RedisServer};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
     };
+
+    use super::*;
+    use crate::{
+        service::{fake_shard::take_lead, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
+        store::{Beyond, keys},
+    };
+
+    /// What Redis answers to a write then.
+    const AOF_FAILED: &[u8] = b"-MISCONF Errors writing to the AOF file: Input/output error\r\n";
 
     /// Waits until the lease has been renewed so often, and blocks the thread.
     fn wait_for_renewals(url: String, renewals: usize) {
@@ -262,8 +267,8 @@ mod tests {
         assert!(clock_ms().await.is_some(), "the next engine learns what this one's clock says");
     }
 
-    /// The way to a server that does no script, as one whose append-only file failed, until the file is written
-    /// anew. Gives its address.
+    /// The way to a server that does no script, as one whose append-only file failed, until the file is
+    /// written anew. Gives its address.
     async fn failing(server: &RedisServer) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, behind) = (listener.local_addr().unwrap().port(), server.port());
@@ -274,7 +279,7 @@ mod tests {
                 tokio::spawn(forward(stream, there, Arc::clone(&failed)));
             }
         });
-        server.url().replace(&behind.to_string(), &port.to_string())
+        server.url().replace(&format!("127.0.0.1:{behind}"), &format!("127.0.0.1:{port}"))
     }
 
     async fn forward(from: TcpStream, to: TcpStream, failed: Arc<AtomicBool>) -> io::Result<()> {
@@ -288,13 +293,18 @@ mod tests {
                     if calls("BGREWRITEAOF") {
                         failed.store(false, Ordering::SeqCst);
                     }
-                    match call.is_empty() || calls("EVALSHA") && failed.load(Ordering::SeqCst) {
-                        true if call.is_empty() => return Ok(()),
-                        true => answers.write_all(b"-MISCONF Errors writing to the AOF file: Input/output error\r\n").await?,
+                    match calls("EVALSHA") && failed.load(Ordering::SeqCst) {
+                        true => answers.write_all(AOF_FAILED).await?,
                         false => to.write_all(call).await?,
                     }
+                    if call.is_empty() {
+                        return Ok(());
+                    }
                 }
-                bytes = back.read(&mut answered) => answers.write_all(&answered[..bytes?]).await?,
+                bytes = back.read(&mut answered) => match bytes? {
+                    0 => return Ok(()),
+                    bytes => answers.write_all(&answered[..bytes]).await?,
+                },
             }
         }
     }

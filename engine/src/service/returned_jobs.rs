@@ -1,6 +1,6 @@
-//! Jobs that Redis has and the engine that leads does not know: Redis was set back while it ran to a time before
-//! they were deleted, as by a backup that was restored, or exchanged for another copy. They are shown, and
-//! removed when somebody deletes them, not unasked: that copy may be meant.
+//! Jobs that Redis has and the engine that leads does not know: Redis was set back while it ran to a time
+//! before they were deleted, as by a backup that was restored, or exchanged for another copy. They are shown,
+//! and removed when somebody deletes them, not unasked: that copy may be meant.
 
 use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
@@ -26,8 +26,8 @@ pub(super) fn is_shown_as_returned(fields: &JobFields) -> bool {
 }
 
 impl ServiceContext {
-    /// Whether a job of which Redis has these fields is one of these. One that is over, by what Redis says, is
-    /// shown as it is: it waits for nothing.
+    /// Whether a job of which Redis has these fields is one of these. One that is over, by what Redis says,
+    /// is shown as it is: it waits for nothing.
     pub(super) fn is_returned(&self, job: &JobId, fields: &JobFields) -> bool {
         let goes_on = !phase_of(fields).is_some_and(JobPhase::is_over);
         goes_on && self.lead().is_ok_and(|lead| !lead.jobs.knows(job))

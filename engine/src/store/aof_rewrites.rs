@@ -1,12 +1,12 @@
 //! Has a server that failed to write its append-only file write it anew.
 //!
-//! After one flush of the file that failed (fsync) a server refuses all writes, and flushes nothing until there is
-//! something to write: it would refuse them for ever, although its disk is well again. `BGREWRITEAOF` is allowed
-//! there, writes and flushes everything anew, and writes go on. What failed otherwise (no room) it tries again
-//! by itself.
+//! After one flush of the file that failed (fsync) a server refuses all writes, and flushes nothing until
+//! there is something to write: it would refuse them for ever, although its disk is well again.
+//! `BGREWRITEAOF` is allowed there, writes and flushes everything anew, and writes go on. What failed
+//! otherwise (no room) it tries again by itself.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -45,8 +45,7 @@ impl AofRewrites {
 
     /// What became of a write to the server of `store`, which is asked where that is due.
     pub async fn note_write<T>(&self, store: &RedisStore, written: &Result<T, StoreError>) {
-        let is_due =
-            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_due(written, Instant::now());
+        let is_due = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_due(written, Instant::now());
         if !is_due {
             return;
         }

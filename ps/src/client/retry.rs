@@ -15,8 +15,8 @@ const OVERRUN: Duration = Duration::from_secs(1);
 /// it, and what it cannot do others can.
 const HEARD_LIMIT: Duration = Duration::from_secs(8);
 
-/// Bounds the time of failures without any progress. Time in which this process did not run is none of that, as
-/// far as it shows.
+/// Bounds the time of failures without any progress. Time in which this process did not run is none of that,
+/// as far as it shows.
 pub(super) struct RetryBudget {
     limit: Duration,
     since: Option<Instant>,
@@ -83,8 +83,8 @@ impl RetryBudget {
         Ok(left)
     }
 
-    /// What of the attempt that has ended now does not count. How much of it was one nobody knows: it has what it
-    /// had before it.
+    /// What of the attempt that has ended now does not count. How much of it was one nobody knows: it has
+    /// what it had before it.
     fn suspended_in_attempt(&mut self, now: Instant) -> Duration {
         let Some((begun, may_take)) = self.attempt.take() else { return Duration::ZERO };
         let took = now.saturating_duration_since(begun);

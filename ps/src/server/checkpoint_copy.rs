@@ -226,9 +226,9 @@ enum Fetched {
     },
 }
 
-/// Whether both processes of a shard were away when checkpoint `number` of a job was written: this one has none
-/// but older ones of the job, and the other one has older ones that this one cannot have given it, as it does to
-/// a new disk. One that is damaged here was written here.
+/// Whether both processes of a shard were away when checkpoint `number` of a job was written: this one has
+/// none but older ones of the job, and the other one has older ones that this one cannot have given it, as it
+/// does to a new disk. One that is damaged here was written here.
 fn both_are_older(ours: &KeptCheckpoints, theirs: &KeptCheckpoints, run: &RunId, number: u64) -> bool {
     let numbers = |of: &KeptCheckpoints| -> BTreeSet<u64> {
         of.keys().filter(|kept| kept.run.is_of_same_job(run)).map(|kept| kept.number).collect()

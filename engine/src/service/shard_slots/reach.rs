@@ -89,8 +89,8 @@ impl<C: Clone> ShardSlots<C> {
             let mut lost: Vec<(&WorkerStatus, &UnreachedShard)> = cut_off(*index, primary, workers).collect();
             lost.retain(|(_, lost)| lost_for(lost) > SILENCE_SHOWN_AFTER);
             let last_lost = lost.iter().map(|(_, lost)| lost_for(lost)).min()?;
-            // What was done before the last of them lost it says nothing about the others now. A report of that may
-            // have been held up on its way.
+            // What was done before the last of them lost it says nothing about the others now. A report of
+            // that may have been held up on its way.
             let reached_since =
                 slot.reached.is_some_and(|at| now.duration_since(at) + SILENCE_SHOWN_AFTER < last_lost);
             let tried = lost.iter().any(|(_, lost)| is_tried(lost));
