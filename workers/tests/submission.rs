@@ -434,7 +434,7 @@ fn balanced_class_weights_are_those_numbers_in_the_graph_and_need_all_classes() 
     // Two of class 0, one of each other.
     let balanced = weighted("'balanced'").unwrap();
     assert_eq!(balanced.data.class_weights, [2.0 / 3.0, 4.0 / 3.0, 4.0 / 3.0]);
-    let graph = |job: &PreparedJob| train(job).model.training_graph.clone();
+    let graph = |job: &PreparedJob| train(job).model.training_graph;
     let by_hand = weighted("[0.6666667, 1.3333334, 1.3333334]").unwrap();
     assert_eq!(graph(&balanced), graph(&by_hand));
     assert_ne!(graph(&balanced), graph(&weighted("[]").unwrap()));
@@ -458,7 +458,7 @@ fn a_balanced_pos_weight_is_that_of_the_training_samples_and_needs_both_answers(
     folder.write("rows.csv", b"1,2,0,1,1\n3,4,1,0,1\n5,6,0,1,0\n7,8,0,1,1\n");
     let balanced = weighted(ClassWeights::Balanced).unwrap();
     assert_eq!(balanced.data.pos_weight, [3.0, 1.0 / 3.0, 1.0 / 3.0]);
-    let graph = |job: &PreparedJob| train(job).model.training_graph.clone();
+    let graph = |job: &PreparedJob| train(job).model.training_graph;
     assert_eq!(graph(&balanced), graph(&weighted(balanced.data.pos_weight.clone().into()).unwrap()));
     assert_ne!(graph(&balanced), graph(&weighted(ClassWeights::default()).unwrap()));
 

@@ -46,7 +46,7 @@ impl SharedParts {
     /// Somebody has asked for these parts, of so many bytes in all, at `now`; until when they stay.
     pub(super) fn keep(&self, parts: &[ContentDigest], bytes: u64, now: Instant) -> Instant {
         let until = now + SHARED_FOR + Duration::from_secs(bytes / SLOW_BYTES_PER_S);
-        lock(&self.0.until).extend(parts.iter().map(|part| (part.clone(), until)));
+        lock(&self.0.until).extend(parts.iter().map(|part| (*part, until)));
         until
     }
 

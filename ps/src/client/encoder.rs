@@ -199,8 +199,9 @@ mod tests {
     #[test]
     fn what_is_kept_back_is_said_as_loud_as_it_was_and_not_in_a_push_of_a_few_samples() {
         let [large, small] = [[3.0, 0.0], [0.0, 4.0]];
+        type Case<'a> = (&'a [f32], &'a [[f32; 2]], [f32; 2]);
         #[rustfmt::skip]
-        let cases: [(&[f32], &[[f32; 2]], [f32; 2]); 6] = [
+        let cases: [Case<'_>; 6] = [
             (&[64.0, 64.0, 64.0, 64.0], &[large, large, large, small],                [3.0, 0.0]),
             // Weights that differ a little, such as numbers of tokens, change nothing.
             (&[64.0, 40.0, 70.0, 50.0], &[large, large, large, small],                [3.0, 0.0]),

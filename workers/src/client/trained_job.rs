@@ -49,7 +49,7 @@ impl Client {
         let (model, weights) = self.kept(job).await?;
         let (model, weights) = (self.blob(model).await?, Weights::of_file(self.blob(weights).await?));
         let model = fill_of_job(&model, job, weights.as_bytes(), &train.data)?;
-        let evaluation_graph = self.blob(train.model.evaluation_graph.clone()).await?;
+        let evaluation_graph = self.blob(train.model.evaluation_graph).await?;
         Ok(TrainedJob { train, settings, model, weights, evaluation_graph })
     }
 }

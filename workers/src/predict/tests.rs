@@ -169,7 +169,7 @@ fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files(
     let mut job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
     let plain = job.train.data.clone();
     let normalized = DataSpec { scale: 0.5, mean: vec![1.0, 2.0], std: vec![4.0, 0.5], ..plain.clone() };
-    (job.train.data, job.train.data.digest) = (normalized, plain.digest.clone());
+    (job.train.data, job.train.data.digest) = (normalized, plain.digest);
     let fed_with_normalized = scores(&job);
     // (2 * 0.5 - 1) / 4 and (1 * 0.5 - 2) / 0.5 of the first sample, doubled by the model.
     assert_eq!(fed_with_normalized[..2], [0.0, -6.0]);

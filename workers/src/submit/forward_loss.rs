@@ -1,7 +1,9 @@
 //! The loss of a forward model among the settings of its job: a submission writes it there, and who predicts
 //! reads what it needs of it.
 
+#[cfg(feature = "worker")]
 use syncline_autodiff::Loss;
+#[cfg(feature = "worker")]
 use syncline_scheduler::spec::SettingList;
 
 pub(super) const LOSS: &str = "model.forward.loss";
@@ -9,6 +11,7 @@ pub(super) const OUTPUT: &str = "model.forward.output";
 pub(super) const CLASS_AXIS: &str = "model.forward.loss_options.class_axis";
 
 /// What the outputs of a model were compared by while it trained.
+#[cfg(feature = "worker")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForwardLoss {
     pub loss: Loss,
@@ -18,6 +21,7 @@ pub(crate) struct ForwardLoss {
     pub class_axis: Option<i64>,
 }
 
+#[cfg(feature = "worker")]
 impl ForwardLoss {
     /// `None`: the job trained a graph that has its loss in it.
     pub(crate) fn of(settings: &SettingList) -> Option<Self> {
@@ -30,7 +34,7 @@ impl ForwardLoss {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "worker"))]
 mod tests {
     use syncline_scheduler::spec::Source;
 

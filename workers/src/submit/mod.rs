@@ -56,6 +56,7 @@ pub use error::SubmitError;
 pub use file::JobFile;
 #[cfg(feature = "train")]
 pub use forward::{prepare, untouched};
+#[cfg(feature = "worker")]
 pub(crate) use forward_loss::ForwardLoss;
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use groups::ParameterGroup;

@@ -92,7 +92,7 @@ fn tables_that_do_not_go_with_the_model_or_hold_no_numbers_are_refused_by_their_
     #[rustfmt::skip]
     let cases = [
         ("unknown",          with("sound", plain()),                             "E667", "it names `sound`, and the model has the inputs `image`, `table`, `ids`, `mask`"),
-        ("misspelt",         with("imge", plain()),                              "E667", "`mask`; did you mean `image`?"),
+        ("misspelt",         with("imag", plain()),                              "E667", "`mask`; did you mean `image`?"),
         ("integers",         with("ids", plain()),                               "E667", "`ids` takes integers"),
         ("truth values",     with("mask", plain()),                              "E667", "`mask` takes truth values"),
         ("no scale",         with("image", of(|by| by.scale = 0.0)),             "E480", "`normalize.image.scale` must not be 0"),

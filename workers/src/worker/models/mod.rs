@@ -158,7 +158,7 @@ fn said_for(device: Device, tried: Result<(), ModelError>) -> Result<(), ModelEr
 }
 
 #[cfg(not(feature = "train"))]
-fn try_load(_: &Runtime, _: Device, _: &str, _: &[u8], _: &StopFlag) -> Result<(), ModelFault> {
+fn try_load(_: &Runtime, _: Device, _: ContentDigest, _: &[u8], _: &StopFlag) -> Result<(), ModelFault> {
     Ok(())
 }
 

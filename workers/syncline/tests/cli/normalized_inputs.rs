@@ -95,7 +95,7 @@ fn an_image_is_scaled_and_a_table_standardized_for_training_test_prediction_and_
         at(&[&["submit", &job, "--dry-run"][..], &set].concat())
     };
 
-    let misspelt = with(&["data.normalize.imge.scale=0.5"]).refused(2, "E667").err;
+    let misspelt = with(&["data.normalize.imag.scale=0.5"]).refused(2, "E667").err;
     assert!(misspelt.contains("the inputs `image`, `table`; did you mean `image`?"), "{misspelt}");
     let useless = with(&["data.scale=0.5"]).refused(2, "E480").err;
     assert!(useless.contains("`scale` must be left out"), "{useless}");
