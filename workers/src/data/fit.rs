@@ -65,9 +65,9 @@ fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<B
         DataElement::F32 => {
             let by = spec.normalization_of(&wanted.name);
             let normalizations = channel_normalizations(spec, &wanted.name, &shape)?;
-            // The model casts some of them to ids, and gets them as they are.
-            let stay = normalizations.iter().all(|one| *one == ChannelNormalization::NONE);
-            if stay && !by.is_to_be_standardized() {
+            // The model casts some of them to ids. Before they are standardized nothing is known of those.
+            if !by.is_to_be_standardized() {
+                check_ids_stay(&array, wanted, &normalizations)?;
                 check_ids(&array, wanted)?;
             }
             match array.numbers {
@@ -401,6 +401,26 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
             columns.try_for_each(|(index, rows)| check(index, *rows))
         }),
     }
+}
+
+/// Refuses a normalization of floats that choose from tables.
+fn check_ids_stay(
+    array: &Array,
+    wanted: &InputSignature,
+    normalizations: &[ChannelNormalization],
+) -> Result<(), DataError> {
+    let plane = (array.width() / normalizations.len()).max(1);
+    let changed = (0..array.width()).zip(wanted.rows.iter().cycle()).find_map(|(number, rows)| {
+        let by = normalizations[number / plane % normalizations.len()];
+        Some((number, (*rows)?)).filter(|_| by != ChannelNormalization::NONE)
+    });
+    let Some((number, rows)) = changed else { return Ok(()) };
+    let column = match array.table_column(array.offset + number) {
+        Some(column) => format!("column {column}"),
+        None => format!("number {} of a sample", number + 1),
+    };
+    let (by, input) = ("`scale`, `mean` or `std`", wanted.name.clone());
+    Err(SettingError::NormalizedIds { by, column, input, rows }.into())
 }
 
 fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<(), DataError> {

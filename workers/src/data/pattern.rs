@@ -1,6 +1,6 @@
 //! Names of files with `*`, which stands for any characters.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 use std::fs;
 use std::path::Path;
 
@@ -33,7 +33,13 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
         for Named { path, pattern, .. } in samples_of(source)? {
             // One that is missing is refused when it is read.
             let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone().into());
-            let (other, before, by) = part_of.entry(file).or_insert((part, path.clone(), pattern.clone()));
+            let (other, before, by) = match part_of.entry(file) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    new.insert((part, path, pattern));
+                    continue;
+                }
+            };
             // Whoever names a file twice means it.
             if *other == part {
                 let how = match (by.as_ref(), pattern.as_ref()) {

@@ -65,7 +65,8 @@ impl Dataset {
                 Some(LabelColumn { number, .. }) => format!("column {number}"),
                 None => format!("number {} on the last axis", number + 1),
             };
-            return Err(SettingError::StandardizedIds { column, input: input.name.clone(), rows }.into());
+            let (by, input) = ("`standardize`", input.name.clone());
+            return Err(SettingError::NormalizedIds { by, column, input, rows }.into());
         }
         if column.like().offset != 0 || column.like().stride != column.width() {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));

@@ -22,11 +22,13 @@ pub enum SettingError {
         /// What does not go with it, in words.
         what: String,
     },
-    /// Floats that the model takes for ids, and `standardize` would make others.
+    /// Floats that the model takes for ids, and a normalization would make others.
     #[error(
-        "[E639] `standardize` would change ids: {column} of the model's input {input} is looked up in a table of {rows} rows"
+        "[E639] {by} would change ids: {column} of the model's input {input} is looked up in a table of {rows} rows"
     )]
-    StandardizedIds {
+    NormalizedIds {
+        /// The settings, in words.
+        by: &'static str,
         /// The first such column of a table, or number of a sample, in words.
         column: String,
         /// Input of the model that takes it.
@@ -47,7 +49,7 @@ impl SettingError {
         match self {
             Self::Invalid { .. } | Self::LabelNames { .. } => "E480",
             Self::Standardize { .. } => "E593",
-            Self::StandardizedIds { .. } => "E639",
+            Self::NormalizedIds { .. } => "E639",
             Self::Augment { .. } => "E479",
         }
     }
@@ -61,9 +63,9 @@ impl SettingError {
                 "leave `standardize` out, and write the numbers as the model is to get them, or give `mean` and `std`; of several inputs of floats each has its own \
                  normalization under `[data.normalize.NAME]`"
             }
-            Self::StandardizedIds { .. } => {
+            Self::NormalizedIds { .. } => {
                 "export the model with an int64 input for ids beside the one for numbers, and name the columns of each under `[data.inputs]`: `standardize` leaves \
-                 integers alone; or give `mean` and `std` instead, 0 and 1 for each column of ids"
+                 integers alone; or give `mean` and `std` instead, 0 and 1 for each column of ids, and no `scale`"
             }
             Self::Augment { .. } => {
                 "leave `augment` out, or what does not fit; images come to the model as channels, height and width (`layout = \"nhwc\"` \

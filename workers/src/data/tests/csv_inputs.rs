@@ -222,8 +222,16 @@ fn floats_that_the_model_looks_up_are_rows_of_its_table() {
     assert!(Dataset::open(&spec, &wanted).is_ok(), "none is looked up");
     wanted.inputs[0].rows = vec![Some(4), None];
     refused(&spec, &wanted, "E488", "row 2, column 1: -1 is not in the table of the model's input x");
-    // As they are then, the model does not get them.
-    assert!(Dataset::open(&spec.with(|d| d.scale = 0.5), &wanted).is_ok());
+    // Beside numbers that are normalized they are looked at as well, and stay what they are.
+    let by =
+        |mean: [f64; 2], std: [f64; 2]| spec.clone().with(|d| (d.mean, d.std) = (mean.into(), std.into()));
+    refused(&by([0.0, 30.0], [1.0, 11.0]), &wanted, "E488", "row 2, column 1: -1 is not in the table");
+    let changed = "would change ids: column 1 of the model's input x is looked up in a table of 4 rows";
+    for spec in
+        [by([1.0, 30.0], [1.0, 11.0]), by([0.0, 30.0], [2.0, 11.0]), spec.clone().with(|d| d.scale = 0.5)]
+    {
+        refused(&spec, &wanted, "E639", changed);
+    }
 }
 
 #[test]
