@@ -18,6 +18,16 @@ use crate::{
 
 const SAMPLES: u64 = 6_000;
 
+/// Two shards and two workers, beside whose engine another one stands by.
+async fn with_standby() -> Cluster {
+    Cluster::of(2, 2)
+        .worker_flags("--step-ms 10 --slowdown 1")
+        .standby_engine()
+        .default_shard_silence()
+        .start()
+        .await
+}
+
 /// Stops an engine until the other one leads, then lets it go on.
 async fn depose(cluster: &Cluster, engine: &Process, other: &str) {
     engine.signal("STOP");
@@ -27,12 +37,7 @@ async fn depose(cluster: &Cluster, engine: &Process, other: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clients_along() {
-    let cluster = Cluster::of(2, 2)
-        .worker_flags("--step-ms 10 --slowdown 1")
-        .standby_engine()
-        .default_shard_silence()
-        .start()
-        .await;
+    let cluster = with_standby().await;
     let job = submit(&cluster, counting("led", "bsp", SAMPLES, |_| {})).await;
     let engines = [(&cluster.engine, "standby"), (&cluster.standby, "test")];
     for (n, (engine, other)) in (1..).zip(engines) {
@@ -51,12 +56,7 @@ async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clien
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
-    let cluster = Cluster::of(2, 2)
-        .worker_flags("--step-ms 10 --slowdown 1")
-        .standby_engine()
-        .default_shard_silence()
-        .start()
-        .await;
+    let cluster = with_standby().await;
     let job = submit(&cluster, counting("left", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     // Nobody is told that a connection was closed, as where the power of a machine is gone.

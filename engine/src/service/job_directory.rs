@@ -1,7 +1,7 @@
 //! What everybody may ask of the jobs that this engine knows, without asking the core.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex},
     time::Instant,
 };
@@ -19,8 +19,10 @@ pub(super) struct JobDirectory(Arc<Mutex<Jobs>>);
 
 #[derive(Default)]
 struct Jobs {
-    /// Those that are to be listed, in their order.
-    listed: Vec<JobId>,
+    /// Those that are to be listed, each with its place: one is looked for in it for each that is shown.
+    listed: HashMap<JobId, u64>,
+    /// That of the next one.
+    next_place: u64,
     /// Those whose records cannot be used, with what is wrong with them.
     damaged: BTreeMap<JobId, Damage>,
     /// Those that have ended and whose end Redis may still lose, each with the time of its end.
@@ -32,23 +34,27 @@ struct Jobs {
 impl JobDirectory {
     /// Puts a job at the end of the list.
     pub(super) fn list(&self, job: &JobId) {
-        let listed = &mut lock(&self.0).listed;
-        listed.retain(|other| other != job);
-        listed.push(job.clone());
+        let mut jobs = lock(&self.0);
+        let place = jobs.next_place;
+        jobs.listed.insert(job.clone(), place);
+        jobs.next_place += 1;
     }
 
     pub(super) fn unlist(&self, job: &JobId) {
-        lock(&self.0).listed.retain(|other| other != job);
+        lock(&self.0).listed.remove(job);
     }
 
     /// The jobs that are to be listed, in their order.
     pub(super) fn listed(&self) -> Vec<JobId> {
-        lock(&self.0).listed.clone()
+        let mut placed: Vec<(u64, JobId)> =
+            lock(&self.0).listed.iter().map(|(job, place)| (*place, job.clone())).collect();
+        placed.sort_unstable_by_key(|(place, _)| *place);
+        placed.into_iter().map(|(_, job)| job).collect()
     }
 
     /// Whether this engine has the job, in whatever state it is.
     pub(super) fn knows(&self, job: &JobId) -> bool {
-        lock(&self.0).listed.contains(job)
+        lock(&self.0).listed.contains_key(job)
     }
 
     /// Parks a job that cannot be used.
@@ -99,5 +105,20 @@ impl JobDirectory {
     /// Drops the job's settings: it is over.
     pub(super) fn forget_spec(&self, job: &JobId) {
         lock(&self.0).specs.remove(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_listed_in_the_order_in_which_each_came_last() {
+        let (jobs, id) = (JobDirectory::default(), |name: &str| name.parse::<JobId>().unwrap());
+        ["b", "a", "c", "b"].iter().for_each(|name| jobs.list(&id(name)));
+        assert_eq!(jobs.listed(), ["a", "c", "b"].map(id));
+        jobs.unlist(&id("c"));
+        assert_eq!(jobs.listed(), ["a", "b"].map(id));
+        assert!(jobs.knows(&id("a")) && !jobs.knows(&id("c")));
     }
 }
