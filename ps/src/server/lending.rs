@@ -234,10 +234,16 @@ fn apply(
     order: PushRequest<'_>,
 ) -> Result<(), ShardFault> {
     let PushRequest { session, seq, first_chunk, header, .. } = order;
-    let Some(gradients) = gradients.filter(|gradients| is(&gradients.job, job)) else {
+    let Some(gradients) = gradients else {
         let what = format!("push {seq} of job {} lies in no memory that was handed over", session.run.job);
         return Err(ShardFault::Invalid { what });
     };
+    // It was set aside and came back: over another connection the caller hands its memory over to what it is
+    // now.
+    if !is(&gradients.job, job) {
+        let what = format!("push {seq} lies in memory of job {} as it was before", session.run.job);
+        return Err(ShardFault::Garbled { what });
+    }
     let chunks = gradients.values().chunks(CHUNK_ELEMENTS);
     let mut scratch = Vec::new();
     for (index, gradient) in (0..).zip(chunks).skip(first_chunk as usize) {

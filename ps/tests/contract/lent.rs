@@ -171,6 +171,22 @@ fn a_shard_that_starts_again_lends_and_takes_again() {
 }
 
 #[test]
+fn a_job_that_was_set_aside_and_came_back_lends_and_takes_again_over_connections_that_stayed() {
+    let rig = Rig::with_job(2, ELEMENTS);
+    let mut worker = InPlace::new(&rig, 1);
+    for seq in 1..=3 {
+        worker.pull(NOW);
+        worker.push(seq, UNIT, 1.0);
+        rig.set_aside();
+        // An engine that knows it asks for it.
+        (0..2).for_each(|shard| assert_eq!(rig.state(shard).pushes, seq));
+    }
+    worker.pull(NOW);
+    assert!(worker.values().iter().all(|x| *x == -3.0));
+    assert_eq!(worker.shards.gradient_area().is_some(), lends());
+}
+
+#[test]
 fn a_worker_that_goes_gives_back_what_it_was_lent() {
     let rig = Rig::with_job(1, ELEMENTS);
     // More than there are slots.
