@@ -91,10 +91,11 @@ impl Job {
             self.parameters_missing(shard, &why, turn);
         } else if let Some(what) = self.closed_by_another_order(progress) {
             self.store_lost(&format!("shard {shard} has {what}"), turn);
-        } else if self.unattached.remove(&shard) {
-            // A roster of clocks is what the members are: one that nobody knows any more is replaced.
+        } else {
+            // A roster of clocks is what the members are: one that nobody knows any more is replaced, now or
+            // once all shards have opened the job.
             self.state.clock_revision = self.state.clock_revision.max(progress.clock_revision);
-            if self.unattached.is_empty() {
+            if self.unattached.remove(&shard) && self.unattached.is_empty() {
                 self.clocks_changed(turn.effects);
                 turn.effects.extend(self.checkpoint_order());
                 self.grant_queue.everybody = true;

@@ -139,7 +139,7 @@ impl Job {
             let workers = self.active().count();
             self.tell(Happening::Started(Begun::Workers(workers)), turn.now_us);
         }
-        turn.effects.extend(self.clock_roster());
+        self.clocks_changed(turn.effects);
     }
 
     /// The shards could not open it so far, and are asked again.

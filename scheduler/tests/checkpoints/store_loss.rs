@@ -71,6 +71,24 @@ fn what_nobody_ordered_takes_the_job_back_to_its_newest_checkpoint_under_numbers
     }
 }
 
+/// They would wait for ever for clocks of which no shard is told.
+#[test]
+fn shards_that_had_a_later_roster_of_clocks_than_is_known_take_the_one_that_counts_once_they_are_open() {
+    let mut world = World::new("ssp:1", 40, true);
+    world.rest();
+    world.plane.shell.opens_nothing = true;
+    world.crash();
+    let had = 40;
+    assert_eq!(attach(&mut world, |progress| progress.clock_revision = had), []);
+    let run = world.job().run();
+    let effects = world.give(Input::ShardsOpened { run });
+    let clocks = effects.iter().find_map(|effect| match effect {
+        Effect::Clocks { roster, .. } => Some(roster.revision),
+        _ => None,
+    });
+    assert_eq!(clocks, Some(had + 1));
+}
+
 #[test]
 fn an_order_that_was_given_and_one_for_what_is_closed_by_now_prove_nothing() {
     let mut world = world();

@@ -183,8 +183,10 @@ impl Worker {
                     shard.finish_push(worker, seq, covers)
                 };
                 if !ok {
-                    // Fenced: a real worker would register again; here its queue is over.
+                    // Fenced: a real worker would register again; here its queue is over, and its next task
+                    // begins like any other.
                     self.queue.clear();
+                    self.stage = Stage::Pulling;
                     return Vec::new();
                 }
                 self.stage = Stage::Pushing(half + 1);
