@@ -390,6 +390,33 @@ fn a_job_goes_back_when_a_shard_refuses_an_order_and_fails_when_it_is_refused_ag
 }
 
 #[test]
+fn a_job_goes_back_when_a_shard_refuses_a_push_and_fails_when_one_is_refused_again_before_the_next_checkpoint()
+ {
+    let refuse = |world: &mut World| {
+        world.report();
+        let Assignment { key, .. } = world.hand.pop_front().unwrap();
+        let reason = "push 16 after push 10: a push is missing".to_owned();
+        let outcome = Outcome::Failed { code: FaultCode::new("E405"), reason, blame: Blame::Job };
+        world.give(Input::Report { worker: WORKER, report: TaskReport { key, ended_ago_us: 0, outcome } });
+        let run = world.job().run();
+        world.hand.retain(|assignment| assignment.key.run == run);
+    };
+    let mut world = World::new("asp", 400, true);
+    for generation in [2, 3] {
+        world.rest();
+        let kept = world.samples();
+        refuse(&mut world);
+        assert_eq!((world.job().generation().number(), world.samples()), (generation, kept));
+    }
+    refuse(&mut world);
+    let phase = world.job().phase();
+    assert!(
+        matches!(phase, Phase::Failed { code, reason } if *code == FaultCode::new("E405") && reason.contains("task it/")),
+        "{phase:?}"
+    );
+}
+
+#[test]
 fn no_barrier_is_next_of_a_job_that_is_over() {
     let mut world = World::new("elastic-bsp:8", 4, true);
     assert_ne!(world.plane.shell.summary["next_barrier"], "");

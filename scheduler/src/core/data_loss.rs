@@ -39,14 +39,25 @@ impl Job {
             // For so long as it was waited for: an older one may be readable, and where none is they are kept
             // for a job that goes on once the disk is back.
             FaultCode::SHARD_IO if self.opens_checkpoint() => self.checkpoint_unusable(code, reason, turn),
-            // The shard has something else than what is known here: both know what a checkpoint holds. One
-            // that is refused as well, before anything was done with it, would be refused
-            // forever.
-            FaultCode::ORDER_REFUSED if self.has_advanced() && self.may_go_back() => {
-                self.parameters_lost(&reason, turn);
-            }
+            _ if self.goes_back_after(code) => self.parameters_lost(&reason, turn),
             _ => self.end(Phase::Failed { code, reason }, turn),
         }
+    }
+
+    /// Whether a shard that refuses an order has something else than what is known here: both know what a
+    /// checkpoint holds. One that is refused as well, before anything was done with it, would be refused
+    /// forever.
+    fn goes_back_after(&self, code: FaultCode) -> bool {
+        code == FaultCode::ORDER_REFUSED && self.has_advanced() && self.may_go_back()
+    }
+
+    /// Whether a shard that refuses a push has something else than its worker knows of, as one that came back
+    /// as it was a while ago. Where it is refused again before there is a newer checkpoint, it may be refused
+    /// at the same place each time.
+    pub(super) fn goes_back_after_push(&self, code: FaultCode) -> bool {
+        let newest = self.state.checkpoints.newest().map(|checkpoint| checkpoint.number);
+        let is_first = self.state.generation.number() == 1;
+        self.goes_back_after(code) && (is_first || self.state.checkpoints.restored != newest)
     }
 
     /// Whether anything was done in the present generation of the parameters.

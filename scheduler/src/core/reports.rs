@@ -73,7 +73,12 @@ impl Job {
                 if own {
                     return Some(fault);
                 }
-                self.failed_by(worker, &key, fault, turn);
+                match key.task {
+                    TaskId::Iteration { .. } if self.goes_back_after_push(fault.code) => {
+                        self.shard_failed(fault.code, fault.reason, turn);
+                    }
+                    _ => self.failed_by(worker, &key, fault, turn),
+                }
             }
         }
         None
