@@ -33,12 +33,20 @@ struct Known {
     connections: BTreeMap<usize, Connection>,
     /// Shards that a caller has lost and not reached again.
     unreachable: BTreeMap<usize, LostLink>,
-    /// When others last said that they hear of all shards; `None` if the last word was another.
-    heard: Option<Instant>,
+    /// `None` if the last word of others was that they do not hear of all shards.
+    heard: Option<Heard>,
     /// What shards have lent is being read where it lies: who loses the connection would write there.
     reads_lent: bool,
     /// Pushes are encoded, because that was found to be faster.
     encodes: bool,
+}
+
+/// Others say that they hear of all shards.
+#[derive(Debug)]
+struct Heard {
+    /// Without another word in between, or a time in which they said nothing.
+    since: Instant,
+    last: Instant,
 }
 
 /// A shard that a caller has lost.
@@ -100,13 +108,17 @@ impl Addresses {
 
     /// Whether others, who would know if a shard were gone, hear of all of them now.
     pub fn set_heard(&self, heard: bool) {
-        self.lock().heard = heard.then(Instant::now);
+        let now = Instant::now();
+        let mut known = self.lock();
+        let before = known.heard.take().filter(|before| now - before.last < HEARD_FOR);
+        known.heard = heard.then(|| Heard { since: before.map_or(now, |before| before.since), last: now });
     }
 
-    /// Whether others have just said that they hear of all shards: one that is not reached from here is
-    /// there.
-    pub(super) fn are_heard(&self) -> bool {
-        self.lock().heard.is_some_and(|since| since.elapsed() < HEARD_FOR)
+    /// Since when others say, and have just said, that they hear of all shards: one that is not reached from
+    /// here is there.
+    pub(super) fn heard_since(&self) -> Option<Instant> {
+        let known = self.lock();
+        known.heard.as_ref().filter(|heard| heard.last.elapsed() < HEARD_FOR).map(|heard| heard.since)
     }
 
     /// A connection to a shard was opened, or there is none any more.
@@ -256,6 +268,28 @@ mod tests {
 
     fn job(name: &str) -> JobId {
         name.parse().unwrap()
+    }
+
+    #[test]
+    fn shards_are_heard_since_the_first_word_of_those_without_another_or_a_silence_between_them() {
+        let addresses = Addresses::default();
+        let tell = |heard| {
+            addresses.set_heard(heard);
+            addresses.heard_since()
+        };
+        let first = tell(true);
+        assert!(first.is_some());
+        assert_eq!(tell(true), first);
+        assert_eq!(tell(false), None);
+        let second = tell(true);
+        assert!(second > first);
+        let silent = |known: &mut Known| {
+            let heard = known.heard.as_mut().unwrap();
+            heard.last = heard.last.checked_sub(HEARD_FOR).unwrap();
+        };
+        silent(&mut addresses.lock());
+        assert_eq!(addresses.heard_since(), None);
+        assert!(tell(true) > second);
     }
 
     #[test]

@@ -95,9 +95,14 @@ impl BlobClient {
         let (mut away, mut missing) =
             (RetryBudget::new(limit), RetryBudget::new(limit.min(MISSING_PATIENCE)));
         loop {
-            match self.get(&addresses.get(), digest) {
+            let asked = addresses.get();
+            match self.get(&asked, digest) {
                 Err(error) if error.is_away() => {
-                    away.pause_unless_heard(addresses.are_heard()).map_err(|_| error)?;
+                    if addresses.get() != asked {
+                        // Nobody has asked where they are by now.
+                        away.progress();
+                    }
+                    away.pause_unless_heard(addresses.heard_since()).map_err(|_| error)?;
                 }
                 Err(error) if error.is_missing() => {
                     missing.pause().map_err(|_| error)?;

@@ -49,9 +49,12 @@ impl RetryBudget {
         self.pause_within(self.limit)
     }
 
-    /// The same; `heard`: others hear of whatever cannot be reached from here.
-    pub(super) fn pause_unless_heard(&mut self, heard: bool) -> Result<Duration, u64> {
-        self.pause_within(if heard { self.limit.min(HEARD_LIMIT) } else { self.limit })
+    /// The same; `heard_since`: from then on others hear of whatever cannot be reached from here. Until then it
+    /// may have been away.
+    pub(super) fn pause_unless_heard(&mut self, heard_since: Option<Instant>) -> Result<Duration, u64> {
+        let Some(heard_since) = heard_since else { return self.pause() };
+        let since = self.since.unwrap_or_else(Instant::now);
+        self.pause_within(self.limit.min(heard_since.saturating_duration_since(since) + HEARD_LIMIT))
     }
 
     fn pause_within(&mut self, limit: Duration) -> Result<Duration, u64> {
@@ -111,7 +114,8 @@ mod tests {
         let left = |silences_s: &[u32]| {
             let mut retry = RetryBudget::new(60 * second);
             silences_s.iter().for_each(|silence_s| retry.count_silence(*silence_s * second));
-            retry.pause_unless_heard(true).map(|left| left.as_secs_f64().ceil())
+            let heard_since = Instant::now().checked_sub(60 * second);
+            retry.pause_unless_heard(heard_since).map(|left| left.as_secs_f64().ceil())
         };
         #[rustfmt::skip]
         let cases: [(&[u32], f64); 3] = [
@@ -154,9 +158,20 @@ mod tests {
         let failing_for =
             |spent| RetryBudget { since: Instant::now().checked_sub(spent), ..RetryBudget::new(minute) };
         let second = Duration::from_secs(1);
-        assert!(failing_for(HEARD_LIMIT - second).pause_unless_heard(true).is_ok());
-        assert!(failing_for(HEARD_LIMIT + second).pause_unless_heard(true).is_err());
-        assert!(failing_for(HEARD_LIMIT + second).pause_unless_heard(false).is_ok());
-        assert!(failing_for(minute + second).pause_unless_heard(false).is_err());
+        let cases = [
+            (HEARD_LIMIT - second, Some(minute), true),
+            (HEARD_LIMIT + second, Some(minute), false),
+            (HEARD_LIMIT + second, None, true),
+            // Nobody heard of it before.
+            (HEARD_LIMIT + 9 * second, Some(HEARD_LIMIT - second), true),
+            (HEARD_LIMIT + 9 * second, Some(HEARD_LIMIT + second), false),
+            (minute + second, None, false),
+            (minute + second, Some(second), false),
+        ];
+        for (failing, heard, goes_on) in cases {
+            let heard_since = heard.and_then(|ago| Instant::now().checked_sub(ago));
+            let paused = failing_for(failing).pause_unless_heard(heard_since);
+            assert_eq!(paused.is_ok(), goes_on, "failing for {failing:?}, heard for {heard:?}");
+        }
     }
 }

@@ -355,10 +355,14 @@ impl ShardSet {
             retry.count_silence(self.options.silence_limit);
         }
         tracing::debug!(%address, %cause, job = %self.session.run.job, "connection to a shard broke");
-        let heard = self.addresses.are_heard();
-        let left = retry.pause_unless_heard(heard).map_err(|after_ms| {
+        if self.addresses.of(index).is_some_and(|now| now != *address) {
+            // Where it is by now nobody has tried to reach it.
+            retry.progress();
+        }
+        let heard_since = self.addresses.heard_since();
+        let left = retry.pause_unless_heard(heard_since).map_err(|after_ms| {
             let mut cause = unreached(&cause);
-            if heard {
+            if heard_since.is_some() {
                 cause.reason.push_str("; the engine hears of it");
             }
             PsError::Unreachable { address: address.clone(), after_ms, cause }
@@ -386,20 +390,20 @@ impl Drop for ShardSet {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::{net::SocketAddr, path::Path};
 
     use syncline_scheduler::ids::Generation;
 
     use super::*;
     use crate::server;
 
-    #[test]
-    fn a_connection_whose_upgrade_failed_is_opened_anew_once_that_is_due() {
-        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+    /// A shard that serves in `dir`, and a worker that is connected to it over TCP.
+    fn connected(dir: &Path) -> (server::Handle, ShardSet) {
+        let token = Token::generate();
         let shard = server::start(server::Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: token.clone(),
-            state_dir: dir.path().to_owned(),
+            state_dir: dir.to_owned(),
             index: 0,
             count: 1,
             replicas: 1,
@@ -411,8 +415,30 @@ mod tests {
         let session = SessionKey { run, incarnation: Incarnation(1) };
         let addresses = [shard.address().to_string()].as_slice().into();
         let slow = ClientOptions { transport: TransportChoice::Only(Transport::Tcp), ..Default::default() };
-        let mut shards =
-            ShardSet::connect_with(&addresses, token, session, 4, slow, CancelToken::default()).unwrap();
+        let shards = ShardSet::connect_with(&addresses, token, session, 4, slow, CancelToken::default());
+        (shard, shards.unwrap())
+    }
+
+    #[test]
+    fn a_shard_that_has_moved_while_it_was_tried_where_it_was_is_tried_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_shard, mut shards) = connected(dir.path());
+        let fail = |shards: &mut ShardSet| {
+            let mut retry = RetryBudget::new(Duration::from_secs(60));
+            retry.count_silence(Duration::from_secs(61));
+            shards.recover(0, io::Error::from(io::ErrorKind::TimedOut).into(), &mut retry)
+        };
+        assert!(matches!(fail(&mut shards), Err(PsError::Unreachable { .. })));
+        shards.addresses.set(vec!["127.0.0.1:1".into()]);
+        fail(&mut shards).unwrap();
+        assert_eq!(shards.conns[0].address, "127.0.0.1:1");
+        assert!(fail(&mut shards).is_err());
+    }
+
+    #[test]
+    fn a_connection_whose_upgrade_failed_is_opened_anew_once_that_is_due() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_shard, mut shards) = connected(dir.path());
         shards.options.transport = TransportChoice::Auto;
         let now = Instant::now();
         for (due_in_s, transport) in [(1, Transport::Tcp), (0, Transport::Shm)] {

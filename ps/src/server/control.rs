@@ -63,16 +63,23 @@ impl Control {
         }
     }
 
-    /// Carries out an order about jobs where it may block.
+    /// Carries out an engine's order about jobs where it may block.
     async fn order<T: Send + 'static>(
         self,
+        epoch: EngineEpoch,
         work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
         self.while_serving().await;
-        let done = self.clone().blocking(work).await;
+        let fenced = move |shared: &Arc<Shared>| {
+            shared.jobs.fence().check(epoch)?;
+            work(shared)
+        };
+        let done = self.clone().blocking(fenced).await;
         if done.is_err() {
-            // The job may be over here only because another process serves it by now.
+            // The job may be over here only because another process serves it by now, or since the engine that
+            // leads by now does not know it: whoever led before must not end it for that.
             self.while_serving().await;
+            self.shared.jobs.fence().check(epoch)?;
         }
         done
     }
@@ -81,17 +88,18 @@ impl Control {
     /// `work` gives as well.
     async fn order_with_standby<T: Send + 'static>(
         self,
+        epoch: EngineEpoch,
         work: impl FnOnce(&Arc<Shared>) -> Result<(T, Option<Arc<JobShard>>), ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
         let control = self.clone();
-        let ordered = self.order(move |shared| {
+        let ordered = self.order(epoch, move |shared| {
             let (answer, job) = work(shared)?;
             Ok((answer, not_yet_confirmed(job.map(Unconfirmed::new))?))
         });
         let (answer, mut waiting) = ordered.await?;
         while waiting.is_some() {
             time::sleep(unconfirmed::PAUSE).await;
-            waiting = control.clone().order(move |_| not_yet_confirmed(waiting)).await?;
+            waiting = control.clone().order(epoch, move |_| not_yet_confirmed(waiting)).await?;
         }
         Ok(answer)
     }
@@ -103,8 +111,7 @@ impl Control {
         run: RunId,
         work: impl FnOnce(&Shared, &JobShard) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.order_with_standby(epoch, move |s| {
             let shard = s.jobs.find(&run)?;
             Ok((work(s, &shard)?, Some(shard)))
         })
@@ -157,7 +164,6 @@ fn let_go(shared: &Shared, epoch: EngineEpoch, aside: AsideJob) -> Result<(), Sh
 
 /// Another job of the name, which was given by an engine that did not know this one, is set aside.
 fn make_way(shared: &Shared, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
-    shared.jobs.fence().check(epoch)?;
     let Some(other) = shared.jobs.find_other_open(run) else { return Ok(()) };
     write_aside(shared, epoch, &other)?.map_or(Ok(()), |aside| let_go(shared, epoch, aside))
 }
@@ -183,7 +189,7 @@ impl Shard for Control {
         epoch: EngineEpoch,
         run: RunId,
     ) -> Result<Option<ShardState>, ShardFault> {
-        self.order_with_standby(move |s| {
+        self.order_with_standby(epoch, move |s| {
             make_way(s, epoch, &run)?;
             let Some(state) = s.jobs.attach(epoch, &run)? else { return Ok((None, None)) };
             let run = RunId { generation: state.generation, ..run };
@@ -201,15 +207,11 @@ impl Shard for Control {
         run: RunId,
         known_through: u64,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| {
-            s.jobs.fence().check(epoch)?;
-            checkpoints::check_none_beyond(s, &run, known_through)
-        })
-        .await
+        self.order(epoch, move |s| checkpoints::check_none_beyond(s, &run, known_through)).await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.order_with_standby(move |s| {
+        self.order_with_standby(epoch, move |s| {
             make_way(s, epoch, &job.run)?;
             let opened = open::open(s, epoch, &job)?;
             claim(s, &job.run)?;
@@ -257,17 +259,12 @@ impl Shard for Control {
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault> {
         let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
-        self.while_serving().await;
-        let find = self.clone().blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
-            s.jobs.find(&run)
-        });
-        let shard = find.await?;
+        let shard = self.clone().order(epoch, move |s| s.jobs.find(&run)).await?;
         let mut moved = shard.watch();
         let mut has_gathered = false;
         loop {
             let look = shard.clone();
-            let looked = self.clone().blocking(move |_| {
+            let looked = self.clone().order(epoch, move |_| {
                 let looked = look.closed_since(epoch, seen)?;
                 // What the standby has not closed, the engine must not hear of.
                 Ok((looked, not_yet_confirmed(Some(Unconfirmed::new(look)))?))
@@ -278,7 +275,7 @@ impl Shard for Control {
                     return Ok(Vec::new());
                 }
                 time::sleep(unconfirmed::PAUSE).await;
-                waiting = self.clone().blocking(move |_| not_yet_confirmed(waiting)).await?;
+                waiting = self.clone().order(epoch, move |_| not_yet_confirmed(waiting)).await?;
             }
             if !closed.is_empty() && has_orders && !has_gathered {
                 // The next rounds need nothing of the engine, which can hear of several at once.
@@ -305,11 +302,7 @@ impl Shard for Control {
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault> {
-        self.order(move |s| {
-            s.jobs.fence().check(epoch)?;
-            snapshot::write(s, &run, version, &name)
-        })
-        .await
+        self.order(epoch, move |s| snapshot::write(s, &run, version, &name)).await
     }
 
     async fn pin_checkpoint(
@@ -378,8 +371,7 @@ impl Shard for Control {
     }
 
     async fn close(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
-        self.order(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.order(epoch, move |s| {
             let open = s.jobs.find_open(&run);
             if let Some(shard) = open.as_ref().filter(|_| s.unclaimed.has(&run)) {
                 write_aside(s, epoch, shard)?;
@@ -395,8 +387,7 @@ impl Shard for Control {
     }
 
     async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
-        let write = self.clone().order(move |s| {
-            s.jobs.fence().check(epoch)?;
+        let write = self.clone().order(epoch, move |s| {
             let Some(open) = s.jobs.find_open(&run) else { return Ok(None) };
             Ok(write_aside(s, epoch, &open)?.map(|aside| (open, aside)))
         });
@@ -410,7 +401,7 @@ impl Shard for Control {
             }
             time::sleep(unconfirmed::PAUSE).await;
         }
-        self.order(move |s| let_go(s, epoch, aside)).await
+        self.order(epoch, move |s| let_go(s, epoch, aside)).await
     }
 
     async fn discard(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {

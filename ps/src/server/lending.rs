@@ -114,14 +114,16 @@ fn is(weak: &Weak<JobShard>, job: &Arc<JobShard>) -> bool {
     ptr::eq(weak.as_ptr(), Arc::as_ptr(job))
 }
 
-/// Lends a slot with the latest values, if the caller maps them and one is free. To copy a large part, or to
-/// wait for another caller's copy, may take longer than the caller listens for.
+/// Lends a slot with the latest values, if the caller maps them and one is free. Who maps those of the job as
+/// it was before it was set aside is hung up on: what it is now is lent over another connection. To copy a
+/// large part, or to wait for another caller's copy, may take longer than the caller listens for.
 pub(super) fn lend<D: Duplex>(
     job: &Arc<JobShard>,
     connection: &mut Connection<'_, D>,
 ) -> io::Result<Option<u32>> {
-    match connection.lending.loan.as_mut().filter(|loan| is(&loan.job, job)) {
+    match &mut connection.lending.loan {
         None => Ok(None),
+        Some(loan) if !is(&loan.job, job) => Err(io::ErrorKind::ConnectionAborted.into()),
         Some(loan) if job.bytes() < LARGE_BYTES => Ok(loan.lend(job)),
         Some(_) => lend_with_keep_alive(job, connection, KEEP_ALIVE_INTERVAL),
     }

@@ -69,7 +69,12 @@ fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
     }
 }
 
-/// Fetches one round after the other until an error.
+/// Whether the engine says that a shard is served there.
+pub(super) fn is_at(job: &JobShard, shard: u32, address: &str) -> bool {
+    job.shards().get(shard as usize).is_some_and(|now| now == address)
+}
+
+/// Fetches one round after the other until an error, or until another process serves that shard.
 fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> LinkError {
     let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
     let mut fetch = || -> Result<(), LinkError> {
@@ -85,6 +90,8 @@ fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, roun
                     // That one waits for its round, of a job that may be over here, or because this shard
                     // stops.
                     None if job.is_over() || shared.stopping().is_err() => return Ok(()),
+                    // It serves that shard no more, and may wait for a round that it is never ordered.
+                    None if !is_at(job, shard, address) => return Ok(()),
                     None => {}
                 }
             };
@@ -123,13 +130,37 @@ pub(super) fn serve<D: Duplex>(
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::ReplicaRole;
     use syncline_scheduler::ids::EngineEpoch;
 
     use super::{
-        super::{pull::tests::shard_that_clips, rig::Two},
+        super::{
+            pull::tests::shard_that_clips,
+            rig::{Two, follow_orders},
+        },
         *,
     };
     use crate::waiting::until;
+
+    /// It may not have heard yet that it is none that serves, and wait for a round that it is never ordered.
+    #[test]
+    fn who_serves_a_shard_no_more_is_left_while_it_says_that_it_waits_for_its_round() {
+        let mut two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        Arc::get_mut(&mut two.first).unwrap().here.count = 2;
+        follow_orders(&two.second, ReplicaRole::Primary { term: 1 }, None);
+        let [job, other] = [(); 2].map(|()| Arc::new(shard_that_clips(&[0.0; 3], Some(1.0))));
+        two.second.jobs.restore(other);
+        let address = two.address.clone();
+        job.set_addresses(&[String::new(), address.clone()]);
+        let mut round = job.version();
+        let ended = thread::scope(|scope| {
+            let fetches = scope.spawn(|| fetch_rounds(&two.first, &job, 1, &address, &mut round));
+            until("the other one waits for its round", || two.second.connections.open() > 0);
+            job.set_addresses(&[String::new(), "127.0.0.1:1".into()]);
+            fetches.join().unwrap()
+        });
+        assert!(matches!(ended, LinkError::Broken(_)), "{ended:?}");
+    }
 
     #[test]
     fn a_job_that_is_over_is_let_go_of_while_another_shard_waits_for_its_round() {

@@ -21,6 +21,7 @@ use super::{
     blobs::{PendingFile, disk_fault},
     checkpoints::{folder_name, make_durably},
     damaged_snapshot,
+    norms::is_at,
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
@@ -210,9 +211,18 @@ fn append_part(
         let mut link = Link::open_shard(address, position, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
         link.ask(&Request::Pull { session, condition, codec: Codec::Plain })?;
-        let (before, mut left) = match link.answer()? {
-            (Reply::Pulled { version, .. }, body) if body == range.len() * 4 => (version, body as usize),
-            (reply, _) => return Err(unexpected_reply(&reply)),
+        let (before, mut left) = loop {
+            match link.answer_or_sign()? {
+                Some((Reply::Pulled { version, .. }, body)) if body == range.len() * 4 => {
+                    break (version, body as usize);
+                }
+                Some((reply, _)) => return Err(unexpected_reply(&reply)),
+                // It may wait for a barrier that it is never ordered.
+                None if !is_at(shard, position.index, address) => {
+                    return Err(io::Error::other("another process serves that shard by now").into());
+                }
+                None => {}
+            }
         };
         let mut piece = vec![0; PIECE_BYTES.min(left)];
         while left > 0 {
@@ -311,5 +321,24 @@ mod tests {
         let bytes = fs::read(file.path).unwrap();
         let values = &bytes[bytes.len() - ELEMENTS * 4..];
         assert!(values == bytemuck::cast_slice::<f32, u8>(&[-1.0; ELEMENTS]), "{values:?}");
+    }
+
+    #[test]
+    fn a_part_is_not_awaited_of_a_process_that_serves_its_shard_no_more() {
+        let two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        let (own, peer) = (&two.first, &two.second);
+        rig::follow_orders(peer, ReplicaRole::Primary { term: 1 }, None);
+        let shards = [String::new(), two.address.clone()];
+        let [first, second] = [0, 1].map(|index| part(index, &shards));
+        own.jobs.restore(first.clone());
+        peer.jobs.restore(second);
+        close_round(&first);
+        let fault = thread::scope(|scope| {
+            let written = scope.spawn(|| write(own, first.run(), None, "last"));
+            until("the other one waits for its round", || peer.connections.accepted() > 0);
+            first.set_addresses(&[String::new(), "127.0.0.1:1".into()]);
+            written.join().unwrap().unwrap_err()
+        });
+        assert_eq!(fault.code(), "E406");
     }
 }

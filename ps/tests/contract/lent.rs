@@ -187,6 +187,20 @@ fn a_job_that_was_set_aside_and_came_back_lends_and_takes_again_over_connections
 }
 
 #[test]
+fn who_only_reads_is_lent_parameters_again_of_a_job_that_was_set_aside_and_came_back() {
+    let rig = Rig::with_job(2, ELEMENTS);
+    let mut worker = InPlace::new(&rig, 1);
+    for _ in 0..2 {
+        worker.pull(NOW);
+        let first = ElementRange { start: 0, end: 10 };
+        let lent = worker.shards.values(first, &worker.own).as_ptr() != worker.own.as_ptr();
+        assert_eq!(lent, lends());
+        rig.set_aside();
+        (0..2).for_each(|shard| assert_eq!(rig.state(shard).pushes, 0));
+    }
+}
+
+#[test]
 fn a_worker_that_goes_gives_back_what_it_was_lent() {
     let rig = Rig::with_job(1, ELEMENTS);
     // More than there are slots.

@@ -211,6 +211,7 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
     let (shared, job) = serving(dir.path());
     assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
     assert!(job.set_standby_in_step(TERM));
+    job.lent_memory().unwrap().unwrap();
     let runtime = Runtime::new().unwrap();
     let control = || Control { shared: shared.clone(), hang_up: Arc::default() };
     let set_aside = || {
@@ -236,9 +237,25 @@ fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk()
     assert_eq!(seal().unwrap_err().code(), "E409");
     claim(&shared, job.run()).unwrap();
     assert!(seal().is_ok() && is_told(), "an engine asks for it after all");
+    assert!(job.lend().is_some(), "and it lends its parameters as before");
     std::fs::remove_dir(&path).unwrap();
     set_aside().unwrap();
     assert_eq!((is_open(), is_told(), path.is_file()), (false, true, true));
+}
+
+/// It would end the job in a Redis that knows it, for what another engine has done with it.
+#[test]
+fn an_engine_that_waits_for_barriers_of_a_job_that_the_next_one_sets_aside_is_told_of_that_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, job) = serving(dir.path());
+    let runtime = Runtime::new().unwrap();
+    let control = || Control { shared: shared.clone(), hang_up: Arc::default() };
+    let held = Arc::strong_count(&job);
+    let (context, run) = (tarpc::context::current(), job.run().clone());
+    let waits = runtime.spawn(control().await_closed(context, EngineEpoch(1), run.clone(), 0, 60_000));
+    until("it waits", || Arc::strong_count(&job) > held);
+    runtime.block_on(control().set_aside(context, EngineEpoch(2), run)).unwrap();
+    assert_eq!(runtime.block_on(waits).unwrap().unwrap_err().code(), "E401");
 }
 
 /// Workers go on by themselves when a shard has started again, before an engine asks for their job.
