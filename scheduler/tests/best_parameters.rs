@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job,
-        LastWeights, Outcome, StoredJob, TaskFault, Work,
+        LastWeights, Outcome, Retention, StoredJob, TaskFault, Work,
     },
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
@@ -222,7 +222,7 @@ fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
         let effects = world.give(Input::Tick);
         assert_eq!(world.job("job").checkpoint_numbers(), want);
         let kept = findings.effects.iter().chain(&effects).rev().find_map(|effect| match effect {
-            Effect::RetainCheckpoints { numbers, .. } => Some(numbers.clone()),
+            Effect::RetainCheckpoints { retention: Retention::Thin { keep, .. }, .. } => Some(keep.clone()),
             _ => None,
         });
         assert_eq!(kept, Some(want));

@@ -9,8 +9,8 @@ use std::{
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
-        OpenWith, Outcome, Phase, PushProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskKey,
-        TaskReport, Work, WorkerInfo,
+        OpenWith, Outcome, Phase, PushProgress, Retention, SnapshotFile, StoredJob, Submission, TaskFault,
+        TaskKey, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{ContentDigest, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -214,7 +214,7 @@ fn there_is_one_a_minute_if_there_is_something_new() {
         let effects = world.rest();
         assert_eq!(world.has_told("checkpoint_kept"), number + 1);
         let kept = effects.iter().rev().find_map(|e| match e {
-            Effect::RetainCheckpoints { numbers, .. } => Some(numbers.clone()),
+            Effect::RetainCheckpoints { retention: Retention::Thin { keep, .. }, .. } => Some(keep.clone()),
             _ => None,
         });
         let number = number as u64;
@@ -552,7 +552,9 @@ fn another_job_goes_on_from_a_checkpoint_with_more_epochs_and_counts_each_sample
 #[test]
 fn what_is_needed_for_nothing_is_removed() {
     let removed = |effects: &[Effect]| {
-        let is = |e: &Effect| matches!(e, Effect::RetainCheckpoints { numbers, .. } if numbers.is_empty());
+        let all_go = Retention::Last { keep: Vec::new() };
+        let is =
+            |e: &Effect| matches!(e, Effect::RetainCheckpoints { retention, .. } if *retention == all_go);
         effects.iter().filter(|e| is(e)).count()
     };
     let mut world = World::new("bsp", 2, true);
@@ -568,7 +570,7 @@ fn what_is_needed_for_nothing_is_removed() {
 /// The numbers that the shards are told to keep when a job is over.
 fn kept_at_the_end(effects: &[Effect]) -> Vec<Vec<u64>> {
     let last = |e: &Effect| match e {
-        Effect::RetainCheckpoints { numbers, through: u64::MAX, .. } => Some(numbers.clone()),
+        Effect::RetainCheckpoints { retention: Retention::Last { keep }, .. } => Some(keep.clone()),
         _ => None,
     };
     effects.iter().filter_map(last).collect()

@@ -57,7 +57,7 @@ pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    KnownJobs, OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardProgress, ShardRequest,
+    KnownJobs, OpenJob, PushProgress, Retention, Shard, ShardClient, ShardFault, ShardProgress, ShardRequest,
     ShardResponse, ShardState, SnapshotFile,
 };
 pub use shard_position::ShardPosition;

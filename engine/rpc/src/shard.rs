@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use syncline_scheduler::core::{
-    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, ShardProgress, SnapshotFile,
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, Retention, ShardProgress, SnapshotFile,
 };
 use syncline_scheduler::{
     core::TaskFault,
@@ -379,13 +379,11 @@ pub trait Shard {
     /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be
     /// open here.
     async fn share_checkpoint(run: RunId, number: u64) -> Result<ContentDigest, ShardFault>;
-    /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers
-    /// and limit everything goes, and no more are written. The job need not be open here.
+    /// Removes the checkpoints of a job that are given up. The job need not be open here.
     async fn retain_checkpoints(
         epoch: EngineEpoch,
         run: RunId,
-        numbers: Vec<u64>,
-        through: u64,
+        retention: Retention,
     ) -> Result<(), ShardFault>;
     /// Where all shards are now, in order: those of every job that is open here. `revision` grows with each
     /// change that the engine hears of; what comes late changes nothing.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_rpc::{EngineFault, ShardClient, ShardFault, within};
+use syncline_rpc::{EngineFault, Retention, ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{Input, TaskFault},
     ids::{ContentDigest, RunId},
@@ -91,21 +91,20 @@ impl ShardControl {
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order;
     /// where there will be no further one, as soon as it is there, as long as this engine leads.
-    pub(super) fn retain_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
-        let is_last = through == u64::MAX;
+    pub(super) fn retain_checkpoints(&self, run: &RunId, retention: &Retention) {
         for shard in self.shards.indices() {
-            let (control, run, numbers) = (self.clone(), run.clone(), numbers.clone());
+            let (control, run, retention) = (self.clone(), run.clone(), retention.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
                 let retain = |c: ShardClient| {
-                    let (run, numbers) = (run.clone(), numbers.clone());
+                    let (run, retention) = (run.clone(), retention.clone());
                     async move {
                         // It waits there for what is being written.
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.retain_checkpoints(context, control.epoch, run, numbers, through).await
+                        c.retain_checkpoints(context, control.epoch, run, retention).await
                     }
                 };
-                if is_last {
+                if retention.is_last() {
                     if let Err(fault) = control.shards.call(shard, retain).await {
                         warn!(%shard, %fault, "checkpoints that nobody needs stay on the shard");
                     }
@@ -215,17 +214,18 @@ mod tests {
     async fn a_shard_that_was_away_removes_the_checkpoints_of_a_job_that_is_gone_when_it_comes() {
         let (ordered, mut orders) = tokio::sync::mpsc::unbounded_channel();
         let (control, _inbox) = shard_control();
-        control.retain_checkpoints(&run(), Vec::new(), u64::MAX);
+        let none_stays = Retention::Last { keep: Vec::new() };
+        control.retain_checkpoints(&run(), &none_stays);
         let answer = move |request| {
-            let ShardRequest::RetainCheckpoints { run, numbers, through, .. } = request else {
+            let ShardRequest::RetainCheckpoints { run, retention, .. } = request else {
                 panic!("another order: {request:?}")
             };
-            ordered.send((run, numbers, through)).unwrap();
+            ordered.send((run, retention)).unwrap();
             ShardResponse::RetainCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
         control.shards.announce(start(2, answer).await, EPOCH, &Noted).await;
-        assert_eq!(orders.recv().await, Some((run(), Vec::new(), u64::MAX)));
+        assert_eq!(orders.recv().await, Some((run(), none_stays)));
     }
 
     #[tokio::test]

@@ -32,8 +32,8 @@ impl Lead {
             Effect::WriteCheckpoint { run, number } => {
                 self.control.write_checkpoint(&run, number);
             }
-            Effect::RetainCheckpoints { run, numbers, through } => {
-                self.control.retain_checkpoints(&run, numbers, through);
+            Effect::RetainCheckpoints { run, retention } => {
+                self.control.retain_checkpoints(&run, &retention);
             }
             Effect::Attach { run, shard, floor } => self.control.recheck_shard(run, shard, floor),
             Effect::OrderBarrier { run, order } => self.control.order_barrier(&run, order),

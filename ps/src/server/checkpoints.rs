@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{JobFolders, OpenJob, ShardFault, folder};
+use syncline_rpc::{JobFolders, OpenJob, Retention, ShardFault, folder};
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation, RunId},
     spec::ElementRange,
@@ -265,20 +265,19 @@ pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<Content
     Ok(digest)
 }
 
-/// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may
-/// be late. Without any limit everything goes, and nothing is written any more.
-pub(super) fn retain(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
+/// Removes what is given up. Where nothing stays the folder goes, with whatever else is in it.
+pub(super) fn retain(shared: &Shared, run: &RunId, retention: &Retention) -> Result<(), ShardFault> {
     let dir = folder_of(shared, run);
     let alone = lock(&shared.checkpoint_files);
-    if through == u64::MAX && numbers.is_empty() {
+    if matches!(retention, Retention::Last { keep } if keep.is_empty()) {
         return remove_all(shared, run, &alone);
     }
-    let is_given_up = |number: u64| number <= through && !numbers.contains(&number);
+    let is_given_up = |number: u64| retention.gives_up(number);
     shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run) && is_given_up(fetched.number));
     // One that another shard could not keep is not written here, either: its copy would lie in memory until
     // the next one.
     let of_job = [shared.jobs.find_open(run), shared.followed.find(run)];
-    of_job.iter().flatten().for_each(|shard| shard.give_checkpoints_up(numbers, through));
+    of_job.iter().flatten().for_each(|shard| shard.give_checkpoints_up(retention));
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -395,7 +394,7 @@ mod tests {
         assert_eq!(share().unwrap_err().code(), "E439");
         fs::write(&path, whole).unwrap();
         assert_eq!(share(), Ok(digest));
-        retain(&shared, &run, &[], 3).unwrap();
+        retain(&shared, &run, &Retention::Thin { keep: Vec::new(), through: 3 }).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
         assert_eq!(share().unwrap_err().code(), "E439", "it is gone");
     }

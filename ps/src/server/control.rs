@@ -9,8 +9,8 @@ use std::{
 
 use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, Guarded, HeldJob,
-    JobFolders, KnownJobs, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls,
-    channel,
+    JobFolders, KnownJobs, OpenJob, PushProgress, Retention, Shard, ShardFault, ShardState, SnapshotFile,
+    answer_calls, channel,
 };
 use syncline_scheduler::ids::{ContentDigest, EngineEpoch, Incarnation, RunId};
 use tarpc::{context::Context, server::Channel};
@@ -339,15 +339,14 @@ impl Shard for Control {
         _: Context,
         epoch: EngineEpoch,
         run: RunId,
-        numbers: Vec<u64>,
-        through: u64,
+        retention: Retention,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::retain(s, &run, &numbers, through)?;
+            checkpoints::retain(s, &run, &retention)?;
             // One that was set aside has no standby to tell.
             if let Some(shard) = s.jobs.find_open(&run) {
-                shard.record(StandbyOp::RetainCheckpoints { numbers, through });
+                shard.record(StandbyOp::RetainCheckpoints(retention));
             }
             Ok(())
         })

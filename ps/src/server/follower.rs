@@ -139,7 +139,7 @@ fn change(
         }
         // It was written before the copy was whole: nobody counts on this process for it.
         StandbyOp::WriteCheckpoint { .. } if shard.is_catching_up(number) => {}
-        StandbyOp::WriteCheckpoint { .. } | StandbyOp::RetainCheckpoints { .. } => {
+        StandbyOp::WriteCheckpoint { .. } | StandbyOp::RetainCheckpoints(_) => {
             standby_files::hand_over(shared, shard, op);
         }
         // Nobody is to serve it from here on.
@@ -161,7 +161,7 @@ fn change(
 mod tests {
     use std::{io::Write as _, os::unix::net::UnixStream, thread};
 
-    use syncline_rpc::ReplicaRole;
+    use syncline_rpc::{ReplicaRole, Retention};
     use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId};
 
     use super::{
@@ -228,12 +228,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
         let busy = lock(&shared.checkpoint_files);
-        let numbers = vec![2];
+        let retention = Retention::Thin { keep: vec![2], through: 2 };
         let sent = copy_and([
             StandbyOp::InStep,
             StandbyOp::PinCheckpoint { epoch: EPOCH, number: 2 },
             StandbyOp::WriteCheckpoint { number: 2 },
-            StandbyOp::RetainCheckpoints { numbers, through: 2 },
+            StandbyOp::RetainCheckpoints(retention),
             StandbyOp::Ping,
             StandbyOp::Close,
         ]);

@@ -105,8 +105,8 @@ fn carry_out(shared: &Shared, shard: &JobShard, op: StandbyOp) {
                 warn!(%job, number, %error, "cannot write a checkpoint here as well");
             }
         }
-        StandbyOp::RetainCheckpoints { numbers, through } => {
-            if let Err(error) = checkpoints::retain(shared, run, &numbers, through) {
+        StandbyOp::RetainCheckpoints(retention) => {
+            if let Err(error) = checkpoints::retain(shared, run, &retention) {
                 warn!(%job, %error, "cannot remove checkpoints here as well");
             }
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{OpenJob, ShardFault};
+use syncline_rpc::{OpenJob, Retention, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
     spec::{ElementRange, Layout, Optimizer},
@@ -62,6 +62,8 @@ pub(super) struct Checkpoints {
     /// Pushes that were in the newest one, if this process pinned it.
     pub newest_pushes: Option<u64>,
     pub pinned: Option<(u64, Arc<CheckpointCopy>)>,
+    /// The job makes no further ones: an order to pin one is late.
+    pub ended: bool,
 }
 
 impl JobShard {
@@ -110,11 +112,13 @@ impl JobShard {
         };
         self.standby_log.record(|| StandbyOp::PinCheckpoint { epoch, number }.entry());
         let pinned = Some((number, Arc::new(copy)));
-        state.checkpoints = Checkpoints { newest: Some(number), newest_pushes: Some(pushes), pinned };
+        state.checkpoints =
+            Checkpoints { newest: Some(number), newest_pushes: Some(pushes), pinned, ended: false };
         Ok(())
     }
 
-    /// Locks the state to pin `number`; `None` if that was done before, or it was given up.
+    /// Locks the state to pin `number`; `None` if that was done before, or it was given up, or there are to
+    /// be no further ones.
     fn lock_to_pin(
         &self,
         epoch: EngineEpoch,
@@ -122,7 +126,10 @@ impl JobShard {
     ) -> Result<Option<MutexGuard<'_, JobState>>, ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        let Checkpoints { newest, newest_pushes, .. } = state.checkpoints;
+        let Checkpoints { newest, newest_pushes, ended, .. } = state.checkpoints;
+        if ended {
+            return Ok(None);
+        }
         let Some(newest) = newest.filter(|newest| number <= *newest) else { return Ok(Some(state)) };
         match newest_pushes {
             Some(pushes) if number < newest || pushes != state.pushes => {
@@ -157,12 +164,12 @@ impl JobShard {
 
     /// Nothing that is pinned, or ordered late, is to be written any more.
     pub fn end_checkpoints(&self) {
-        lock(&self.state).checkpoints = Checkpoints { newest: Some(u64::MAX), ..Checkpoints::default() };
+        lock(&self.state).checkpoints = Checkpoints { ended: true, ..Checkpoints::default() };
     }
 
-    /// Whether [`JobShard::end_checkpoints`] was called.
+    /// Whether the job makes no further ones: an order to pin one changes nothing.
     pub fn has_ended_checkpoints(&self) -> bool {
-        lock(&self.state).checkpoints.newest == Some(u64::MAX)
+        lock(&self.state).checkpoints.ended
     }
 
     /// Checkpoint `number` is on disk, or will not be: its copy may go.
@@ -170,16 +177,20 @@ impl JobShard {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
     }
 
-    /// Checkpoints up to number `through` that are not among `numbers` are given up: the copy of one may go,
-    /// and an order to pin one that comes late changes nothing. A standby may yet have to pin those of
-    /// `numbers`: it hears of them by another way.
-    pub fn give_checkpoints_up(&self, numbers: &[u64], through: u64) {
-        let is_given_up = |number: &u64| *number <= through && !numbers.contains(number);
+    /// The copy of a checkpoint that is given up may go, and an order to pin one that comes late changes
+    /// nothing. A standby may yet have to pin those that a job keeps which makes further ones: it hears of
+    /// them by another way.
+    pub fn give_checkpoints_up(&self, retention: &Retention) {
         let checkpoints = &mut lock(&self.state).checkpoints;
-        checkpoints.pinned.take_if(|(pinned, _)| is_given_up(pinned));
-        let given_up = (0..=through).rev().find(is_given_up);
-        if given_up > checkpoints.newest {
-            (checkpoints.newest, checkpoints.newest_pushes) = (given_up, None);
+        checkpoints.pinned.take_if(|(pinned, _)| retention.gives_up(*pinned));
+        match retention {
+            Retention::Last { .. } => checkpoints.ended = true,
+            Retention::Thin { through, .. } => {
+                let given_up = (0..=*through).rev().find(|number| retention.gives_up(*number));
+                if given_up > checkpoints.newest {
+                    (checkpoints.newest, checkpoints.newest_pushes) = (given_up, None);
+                }
+            }
         }
     }
 

@@ -61,6 +61,8 @@ struct CopyRest {
     pinned: Option<u64>,
     newest_checkpoint: Option<u64>,
     pinned_checkpoint: Option<u64>,
+    /// No further ones are pinned.
+    ended_checkpoints: bool,
 }
 
 /// How far a standby is.
@@ -138,12 +140,14 @@ impl JobShard {
         let Some(through) = self.standby_log.chunks_copied(term, self.chunk_count()) else {
             return Ok(false);
         };
-        let Checkpoints { newest: newest_checkpoint, pinned: checkpoint, .. } = &state.checkpoints;
+        let Checkpoints { newest: newest_checkpoint, pinned: checkpoint, ended: ended_checkpoints, .. } =
+            &state.checkpoints;
         let rest = CopyRest {
             through,
             pinned: state.pinned.as_ref().map(|(version, _)| *version),
             newest_checkpoint: *newest_checkpoint,
             pinned_checkpoint: checkpoint.as_ref().map(|(number, _)| *number),
+            ended_checkpoints: *ended_checkpoints,
         };
         let (pinned, checkpoint) = (state.pinned.clone(), checkpoint.clone());
         drop(state);
@@ -220,8 +224,12 @@ impl JobShard {
             None => None,
         };
         let mut shard = job.into_shard(chunks, pinned)?;
-        let newest = rest.newest_checkpoint;
-        lock(&shard.state).checkpoints = Checkpoints { newest, pinned: checkpoint, ..Checkpoints::default() };
+        lock(&shard.state).checkpoints = Checkpoints {
+            newest: rest.newest_checkpoint,
+            newest_pushes: None,
+            pinned: checkpoint,
+            ended: rest.ended_checkpoints,
+        };
         touched.into_iter().for_each(|index| shard.rows.touch(index));
         shard.catch_up = CatchUp { number: AtomicU64::new(0), chunks: copied, through: rest.through };
         Ok(shard)

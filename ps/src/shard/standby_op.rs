@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{BarrierOrder, ClockRoster, ShardFault};
+use syncline_rpc::{BarrierOrder, ClockRoster, Retention, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
 use super::{
@@ -88,13 +88,8 @@ pub enum StandbyOp {
         /// Number of the checkpoint.
         number: u64,
     },
-    /// Others up to `through` were removed.
-    RetainCheckpoints {
-        /// Those that stay.
-        numbers: Vec<u64>,
-        /// Highest number that may go; `u64::MAX` where none stay: all go, and no more are written.
-        through: u64,
-    },
+    /// Those that are given up were removed.
+    RetainCheckpoints(Retention),
     /// From here on nobody is told of a change that the standby lacks: it may take over.
     InStep,
     /// Nothing has changed; an answer is wanted.
@@ -222,7 +217,7 @@ impl JobShard {
             StandbyOp::OwnNorm { round, squares } => self.follow_own_norm(round, squares),
             StandbyOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
             StandbyOp::WriteCheckpoint { .. }
-            | StandbyOp::RetainCheckpoints { .. }
+            | StandbyOp::RetainCheckpoints(_)
             | StandbyOp::InStep
             | StandbyOp::Ping
             | StandbyOp::Close

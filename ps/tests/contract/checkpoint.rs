@@ -9,7 +9,7 @@ use syncline_ps::{
     content::digest_of,
     shard::{PushHeader, ReadCondition},
 };
-use syncline_rpc::{Forgotten, OpenJob, ShardFault, ShardState};
+use syncline_rpc::{Forgotten, OpenJob, Retention, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation},
     samples::SamplePosition,
@@ -22,6 +22,14 @@ const SECOND: Generation = Generation(2);
 const ADAM: Optimizer =
     Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
 const RATE: PushHeader = PushHeader { learning_rate: 0.1, ..UNIT };
+
+fn thin(keep: &[u64], through: u64) -> Retention {
+    Retention::Thin { keep: keep.to_vec(), through }
+}
+
+fn last(keep: &[u64]) -> Retention {
+    Retention::Last { keep: keep.to_vec() }
+}
 
 fn gradient(n: u64) -> Vec<f32> {
     (0..ELEMENTS).map(|i| ((i * 31 + n * 17) % 97) as f32 / 50.0 - 1.0).collect()
@@ -189,16 +197,16 @@ fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
     opened(&rig);
     (0..5).for_each(|number| keep_as(&rig, number));
     let left = || (0..5).filter(|number| path_of(&rig, 0, *number).exists()).collect::<Vec<_>>();
-    rig.retain_checkpoints(0, &[1, 3], 3).unwrap();
+    rig.retain_checkpoints(0, thin(&[1, 3], 3)).unwrap();
     assert_eq!(left(), [1, 3, 4]);
-    rig.retain_checkpoints(0, &[0, 1], 1).unwrap();
+    rig.retain_checkpoints(0, thin(&[0, 1], 1)).unwrap();
     assert_eq!(left(), [1, 3, 4]);
     // The fourth was given up, because another shard could not write it.
-    rig.retain_checkpoints(0, &[3], 4).unwrap();
+    rig.retain_checkpoints(0, thin(&[3], 4)).unwrap();
     assert_eq!(left(), [3]);
-    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, last(&[])).unwrap();
     assert_eq!(left(), [0; 0]);
-    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, last(&[])).unwrap();
 }
 
 #[test]
@@ -223,9 +231,26 @@ fn a_late_order_to_write_brings_nothing_back_when_all_was_removed() {
     opened(&rig);
     keep_as(&rig, 0);
     rig.pin_checkpoint(0, 1).unwrap();
-    rig.retain_checkpoints(0, &[], u64::MAX).unwrap();
+    rig.retain_checkpoints(0, last(&[])).unwrap();
     assert!(matches!(rig.write_checkpoint(0, 1), Err(ShardFault::NoCheckpoint { .. })));
     assert!(!path_of(&rig, 0, 1).parent().unwrap().exists());
+}
+
+#[test]
+fn a_late_order_to_pin_holds_no_copy_where_that_of_the_end_stays() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    (0..2).for_each(|number| keep_as(&rig, number));
+    rig.retain_checkpoints(0, last(&[1])).unwrap();
+    for number in [0, 2] {
+        rig.pin_checkpoint(0, number).unwrap();
+        assert!(matches!(rig.write_checkpoint(0, number), Err(ShardFault::NoCheckpoint { .. })));
+    }
+    // An order of before is late, too, and begins nothing anew.
+    rig.retain_checkpoints(0, thin(&[0, 1], 1)).unwrap();
+    rig.pin_checkpoint(0, 2).unwrap();
+    assert!(matches!(rig.write_checkpoint(0, 2), Err(ShardFault::NoCheckpoint { number: 2, .. })));
+    assert_eq!([0, 1, 2].map(|number| path_of(&rig, 0, number).exists()), [false, true, false]);
 }
 
 #[test]
@@ -233,11 +258,11 @@ fn a_late_order_to_pin_what_was_given_up_holds_no_copy() {
     let rig = Rig::start(2);
     opened(&rig);
     keep_as(&rig, 1);
-    rig.retain_checkpoints(0, &[1], 2).unwrap();
+    rig.retain_checkpoints(0, thin(&[1], 2)).unwrap();
     rig.pin_checkpoint(0, 2).unwrap();
     assert!(matches!(rig.write_checkpoint(0, 2), Err(ShardFault::NoCheckpoint { number: 2, .. })));
     // One that is to stay may still have to be pinned.
-    rig.retain_checkpoints(0, &[1, 3], 3).unwrap();
+    rig.retain_checkpoints(0, thin(&[1, 3], 3)).unwrap();
     rig.pin_checkpoint(0, 3).unwrap();
     rig.write_checkpoint(0, 3).unwrap();
 }

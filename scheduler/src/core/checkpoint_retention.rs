@@ -6,6 +6,7 @@ use super::{
     checkpoints::Checkpoint,
     effects::{Effect, LastWeights},
     job::Job,
+    shard_protocol::Retention,
     turn::Turn,
 };
 
@@ -59,8 +60,8 @@ impl Job {
     pub(super) fn retain_checkpoints(&self, through: u64) -> Effect {
         let run = self.run();
         let unread = self.state.checkpoints.unread.iter().map(|checkpoint| checkpoint.number);
-        let numbers = self.state.checkpoints.numbers().into_iter().chain(unread).collect();
-        Effect::RetainCheckpoints { run, numbers, through }
+        let keep = self.state.checkpoints.numbers().into_iter().chain(unread).collect();
+        Effect::RetainCheckpoints { run, retention: Retention::Thin { keep, through } }
     }
 
     /// What the shards are told of a job that is over and known no more: nobody asks for its last weights,
@@ -72,8 +73,8 @@ impl Job {
 
     /// The order to remove all checkpoints, if there may be some.
     pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
-        let (run, numbers) = (self.run(), Vec::new());
+        let (run, retention) = (self.run(), Retention::Last { keep: Vec::new() });
         let any = self.state.checkpoints.has_begun_any();
-        any.then_some(Effect::RetainCheckpoints { run, numbers, through: u64::MAX })
+        any.then_some(Effect::RetainCheckpoints { run, retention })
     }
 }

@@ -1,7 +1,7 @@
 //! What the shell must do for the core: the effects of [`Core::handle`](super::Core::handle).
 
 use super::{
-    shard_protocol::{BarrierOrder, ClockRoster, ProgressFloor},
+    shard_protocol::{BarrierOrder, ClockRoster, ProgressFloor, Retention},
     worker_protocol::{Assignment, TaskKey},
 };
 use crate::{
@@ -66,15 +66,13 @@ pub enum Effect {
         /// Number of the checkpoint whose copies every shard has.
         number: u64,
     },
-    /// Every shard removes the other checkpoints of the job up to number `through`.
+    /// Every shard removes the checkpoints of the job that are given up.
     RetainCheckpoints {
         /// Run whose checkpoints are thinned out; its job may be over or deleted, and those of its other
         /// runs count as well.
         run: RunId,
-        /// Complete ones, which stay, ascending; empty: none stays.
-        numbers: Vec<u64>,
-        /// Inclusive. `u64::MAX` without `numbers`: the shards write no further ones either.
-        through: u64,
+        /// Which stay: complete ones.
+        retention: Retention,
     },
     /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {

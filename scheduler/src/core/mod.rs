@@ -102,7 +102,7 @@ pub use refused::Refused;
 pub use requested_checkpoints::RequestedCheckpoint;
 pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
-    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, ShardProgress,
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, Retention, ShardProgress,
     SnapshotFile,
 };
 pub use significant::significant;

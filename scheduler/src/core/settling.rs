@@ -10,6 +10,7 @@ use super::{
     inputs::TaskFault,
     job::Job,
     records::{JobState, Phase},
+    shard_protocol::Retention,
     turn::Turn,
 };
 use crate::graph::TaskId;
@@ -81,8 +82,8 @@ impl Job {
 
     /// What the shards keep of a job from which no other goes on but with what it leaves.
     pub(super) fn checkpoints_at_end(&self) -> Option<Effect> {
-        let (run, numbers) = (self.run(), self.state.checkpoints.numbers());
-        self.has_settled().then_some(Effect::RetainCheckpoints { run, numbers, through: u64::MAX })
+        let (run, keep) = (self.run(), self.state.checkpoints.numbers());
+        self.has_settled().then_some(Effect::RetainCheckpoints { run, retention: Retention::Last { keep } })
     }
 
     /// Whether it is over, and nobody goes on from where it was: it is done and its weights are written, or

@@ -87,6 +87,38 @@ pub struct HeldJob {
     pub closed: bool,
 }
 
+/// Which checkpoints of a job stay on the shards' disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Retention {
+    /// Of those up to a number these alone. What is newer stays: an order may be late.
+    Thin {
+        /// Numbers of those that stay, ascending.
+        keep: Vec<u64>,
+        /// The highest number that may go.
+        through: u64,
+    },
+    /// These alone, and the job makes no further ones.
+    Last {
+        /// Numbers of those that stay, ascending; where there are none, the folder of the job goes as well.
+        keep: Vec<u64>,
+    },
+}
+
+impl Retention {
+    /// Whether the checkpoint of this number goes.
+    pub fn gives_up(&self, number: u64) -> bool {
+        match self {
+            Self::Thin { keep, through } => number <= *through && !keep.contains(&number),
+            Self::Last { keep } => !keep.contains(&number),
+        }
+    }
+
+    /// Whether the job makes no further ones.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Last { .. })
+    }
+}
+
 /// A snapshot on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotFile {
@@ -96,4 +128,33 @@ pub struct SnapshotFile {
     pub bytes: u64,
     /// Of the file.
     pub digest: ContentDigest,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_and_what_stays() {
+        let thin = |keep: &[u64], through| Retention::Thin { keep: keep.to_vec(), through };
+        let last = |keep: &[u64]| Retention::Last { keep: keep.to_vec() };
+        #[rustfmt::skip]
+        let cases: [(&str, Retention, &[u64]); 6] = [
+            ("what is newer stays",    thin(&[1, 3], 3),     &[0, 2]),
+            ("a late order",           thin(&[0, 1], 1),     &[]),
+            ("one that failed",        thin(&[3], 4),        &[0, 1, 2, 4]),
+            ("all that there may be",  thin(&[], u64::MAX),  &[0, 1, 2, 3, 4, 5]),
+            ("that of the end stays",  last(&[3]),           &[0, 1, 2, 4, 5]),
+            ("none stays",             last(&[]),            &[0, 1, 2, 3, 4, 5]),
+        ];
+        for (what, retention, gone) in cases {
+            assert_eq!(
+                (0..6).filter(|number| retention.gives_up(*number)).collect::<Vec<_>>(),
+                gone,
+                "{what}"
+            );
+        }
+        assert!(last(&[3]).is_last() && last(&[]).is_last());
+        assert!(!thin(&[], u64::MAX).is_last(), "the highest number says nothing of later ones");
+    }
 }

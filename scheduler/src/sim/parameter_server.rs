@@ -259,8 +259,8 @@ impl ParameterServerModel {
                 let (run, outcome) = (run.clone(), model.write_checkpoint(number));
                 Some(Input::CheckpointWritten { run, number, shard, outcome })
             }),
-            Effect::RetainCheckpoints { numbers, through, .. } => {
-                let stays = |n: u64| n > through || numbers.contains(&n);
+            Effect::RetainCheckpoints { retention, .. } => {
+                let stays = |number: u64| !retention.gives_up(number);
                 self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| stays(*n)));
                 Vec::new()
             }

@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_rpc::{ReplicaRole, Retention, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{Generation, ShardIndex};
 
 use super::{
@@ -145,23 +145,27 @@ fn what_is_removed_while_it_is_fetched_does_not_come_back() {
     let (shared, kept) = (&rig.pair.shared, digits(3));
     let digest = digest_of(b"");
     // The order that comes when the file is begun, and whether what was fetched by then is kept.
-    let cases: [(&[u64], u64, bool); 4] =
-        [(&[4], 4, false), (&[3, 4], 4, true), (&[], 2, true), (&[], u64::MAX, false)];
-    for (numbers, through, is_kept) in cases {
+    let thin = |keep: &[u64], through| Retention::Thin { keep: keep.to_vec(), through };
+    let last = |keep: &[u64]| Retention::Last { keep: keep.to_vec() };
+    let cases = [
+        (thin(&[4], 4), false),
+        (thin(&[3, 4], 4), true),
+        (thin(&[], 2), true),
+        (last(&[3]), true),
+        (last(&[2]), false),
+        (last(&[]), false),
+    ];
+    for (retention, is_kept) in cases {
         let wish = shared.fetching.want(&kept);
         let file = checkpoints::begin_copy(shared, &wish).unwrap().unwrap();
         // The folder goes with all that is in it, where everything is removed.
-        checkpoints::retain(shared, &kept.run, numbers, through).unwrap();
+        checkpoints::retain(shared, &kept.run, &retention).unwrap();
         let stays = fs::exists(rig.path(0, "digits-0000002a")).unwrap();
         if stays {
             let got = checkpoints::keep_copy(shared, &wish, file, &digest, SystemTime::now());
-            assert_eq!(got, Ok(is_kept), "{numbers:?} through {through}");
+            assert_eq!(got, Ok(is_kept), "{retention:?}");
         }
-        assert_eq!(
-            rig.path(0, "digits-0000002a/3.checkpoint").exists(),
-            is_kept,
-            "{numbers:?} through {through}"
-        );
+        assert_eq!(rig.path(0, "digits-0000002a/3.checkpoint").exists(), is_kept, "{retention:?}");
         let _ = fs::remove_file(rig.path(0, "digits-0000002a/3.checkpoint"));
         // Nobody wants what is removed: its folder is not made again.
         assert_eq!(checkpoints::begin_copy(shared, &wish).unwrap().is_some(), is_kept);

@@ -152,7 +152,7 @@ fn what_a_standby_writes_down_holds_up_no_other_job_that_it_follows() {
         let (held, run) = (shared.clone(), aside.run().clone());
         thread::spawn(move || {
             standby_files::end_aside(&held, &run);
-            let nothing = StandbyOp::RetainCheckpoints { numbers: Vec::new(), through: 0 };
+            let nothing = StandbyOp::RetainCheckpoints(Retention::Thin { keep: Vec::new(), through: 0 });
             standby_files::hand_over(&held, &other, nothing);
             done.send(()).unwrap();
         });

@@ -168,7 +168,11 @@ fn a_job_that_goes_on_while_the_standby_writes_down_what_it_was_is_not_kept_ther
     let dir = tempfile::tempdir().unwrap();
     let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])));
     let busy = lock(&shared.checkpoint_files);
-    standby_files::hand_over(&shared, &job, StandbyOp::RetainCheckpoints { numbers: Vec::new(), through: 0 });
+    standby_files::hand_over(
+        &shared,
+        &job,
+        StandbyOp::RetainCheckpoints(Retention::Thin { keep: Vec::new(), through: 0 }),
+    );
     standby_files::hand_over(&shared, &job, StandbyOp::SetAside);
     standby_aside::give_up(&shared, job.run()).unwrap();
     drop(busy);
@@ -333,10 +337,11 @@ fn checkpoints_of_a_job_that_was_set_aside_are_removed_and_the_job_is_not_read_f
     serve_beside(&shared, None);
     let control = Control { shared: shared.clone(), hang_up: Arc::default() };
     let runtime = Runtime::new().unwrap();
-    for (numbers, through, left) in [(vec![2], 2, 1), (vec![], u64::MAX, 0)] {
+    let orders =
+        [(Retention::Thin { keep: vec![2], through: 2 }, 1), (Retention::Last { keep: Vec::new() }, 0)];
+    for (retention, left) in orders {
         let (epoch, run) = (EngineEpoch(1), saved.run().clone());
-        let retain =
-            control.clone().retain_checkpoints(tarpc::context::current(), epoch, run, numbers, through);
+        let retain = control.clone().retain_checkpoints(tarpc::context::current(), epoch, run, retention);
         runtime.block_on(retain).unwrap();
         let files = std::fs::read_dir(&checkpoints).map_or(0, Iterator::count);
         assert_eq!((files, shared.jobs.open_jobs().len()), (left, 0));

@@ -2,7 +2,7 @@
 
 use std::{io, sync::mpsc, thread, time::Duration};
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{Retention, ShardFault};
 use syncline_scheduler::{ids::Incarnation, sync::PushMode};
 
 use super::rig::{Step, TERM, copied, fill_queue, followed, header, job, job_with_table, push_on, take};
@@ -156,7 +156,7 @@ fn nothing_follows_the_end_of_a_job_to_its_standby() {
     let job = followed();
     push_on(&job, 1);
     job.close();
-    job.record(StandbyOp::RetainCheckpoints { numbers: Vec::new(), through: 1 });
+    job.record(StandbyOp::RetainCheckpoints(Retention::Thin { keep: Vec::new(), through: 1 }));
     let told = entries(&job);
     assert!(matches!(told[..], [StandbyOp::Chunk { .. }, StandbyOp::Close]), "{told:?}");
     assert!(matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Over));

@@ -2,6 +2,7 @@
 
 use std::{io, sync::mpsc, thread, time::Duration};
 
+use syncline_rpc::Retention;
 use syncline_scheduler::{ids::Incarnation, sync::PushMode};
 
 use super::rig::{
@@ -106,6 +107,23 @@ fn a_checkpoint_is_not_at_rest_where_a_push_ends_while_it_is_copied() {
         assert!(pinning.join().unwrap().is_err());
     });
     job.pin_checkpoint(EPOCH, 1).unwrap();
+}
+
+#[test]
+fn a_standby_knows_from_its_copy_that_the_job_makes_no_further_checkpoints() {
+    for keep in [vec![], vec![1]] {
+        let job = job();
+        take(&job, Step::Pin { number: 1 });
+        job.give_checkpoints_up(&Retention::Last { keep: keep.clone() });
+        let standby = copied(&job, || ());
+        for shard in [&job, &standby.shard] {
+            assert!(shard.has_ended_checkpoints());
+            // An order that comes late, such as of the engine that led before.
+            [1, 2].into_iter().for_each(|number| shard.pin_checkpoint(EPOCH, number).unwrap());
+            let pinned: Vec<u64> = (1..3).filter(|n| shard.pinned_checkpoint(*n).is_some()).collect();
+            assert_eq!(pinned, keep);
+        }
+    }
 }
 
 #[test]

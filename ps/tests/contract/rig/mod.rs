@@ -22,8 +22,8 @@ use syncline_ps::{
 };
 use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    KnownJobs, OpenJob, PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState,
-    SnapshotFile, Token, connect, hello::Role,
+    KnownJobs, OpenJob, PushProgress, Retention, ShardClient, ShardFault, ShardRequest, ShardResponse,
+    ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -284,9 +284,8 @@ impl Rig {
         self.blobs().get(&self.addresses(), digest).unwrap()
     }
 
-    pub fn retain_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
-        let (context, numbers) = (context::current(), numbers.to_vec());
-        let call = self.controls[shard].retain_checkpoints(context, EPOCH, run(FIRST), numbers, through);
+    pub fn retain_checkpoints(&self, shard: usize, retention: Retention) -> Result<(), ShardFault> {
+        let call = self.controls[shard].retain_checkpoints(context::current(), EPOCH, run(FIRST), retention);
         self.runtime.block_on(call).unwrap()
     }
 
