@@ -8,9 +8,9 @@ use std::{
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
-        OpenWith, Outcome, Phase, PushProgress, Retention, SnapshotFile, StoredJob, Submission, TaskFault,
-        TaskKey, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, IfTaken, Input,
+        Iterated, Job, OpenWith, Outcome, Phase, PushProgress, Retention, SnapshotFile, StoredJob,
+        Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{ContentDigest, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -97,7 +97,7 @@ impl World {
         let mut world = Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
         world.give(Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() });
         let spec = Box::new(training_job(train));
-        world.give(Input::Submit(Submission { spec, nonce: 5, replace: false }));
+        world.give(Input::Submit(Submission { spec, nonce: 5, if_taken: IfTaken::Refuse }));
         world
     }
 
@@ -431,7 +431,7 @@ fn a_job_that_its_shards_cannot_open_yet_says_why_until_it_is_open() {
     let mut handle = |input| drop(core.handle(1, input).unwrap());
     handle(Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() });
     let spec = Box::new(training_job(training("asp".parse().unwrap(), 10, 1)));
-    handle(Input::Submit(Submission { spec, nonce: 5, replace: false }));
+    handle(Input::Submit(Submission { spec, nonce: 5, if_taken: IfTaken::Refuse }));
     handle(Input::OpeningDelayed { run: first_run(), reason: "[E406] cannot read".into() });
     handle(Input::Tick);
     let waits = core.job(&id()).unwrap().waits_for().map(str::to_owned);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use syncline_scheduler::{core::Effect, tasks::TaskQuery};
 use syncline_scheduler::{
     core::{Cancellation, Core, GraphChanges, Input, Job, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     fault_code::FaultCode,
@@ -12,6 +11,10 @@ use syncline_scheduler::{
         Backoff, Capacity, Failure, FailureCause, FunctionId, Order, Outcome, PreparedTraining, Rules,
         TaskClass, TaskState, Work,
     },
+};
+use syncline_scheduler::{
+    core::{Effect, IfTaken},
+    tasks::TaskQuery,
 };
 
 use crate::{
@@ -164,7 +167,7 @@ fn a_training_of_its_own_does_not_wait_too_long_while_nobody_leads() {
     let spec = Box::new(sim::training_job(training));
     let job = spec.id.clone();
     let mut core = Core::new(1);
-    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
     let mut next = next(&mut core, NOW_US, NOW_US + GAP_US);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US - 1);
     assert_eq!(*next.job(&job).unwrap().phase(), Phase::Queued);
@@ -181,7 +184,7 @@ fn a_training_of_its_own_does_not_wait_for_ever_behind_a_clock_that_was_set_back
     let spec = Box::new(sim::training_job(training));
     let job = spec.id.clone();
     let mut core = Core::new(1);
-    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
     let mut next = next(&mut core, NOW_US + 1, 1);
     tick(&mut next, LIMIT_US - 1);
     assert_eq!(*next.job(&job).unwrap().phase(), Phase::Queued);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, CommitRefs, Core, Effect, Event, Happening, HeldJob, Input,
+        Assignment, Blame, Cancellation, CommitRefs, Core, Effect, Event, Happening, HeldJob, IfTaken, Input,
         Iterated, Job, JobPhase, LastWeights, Outcome, Phase, ProgressFloor, PushProgress, Refused,
         RelativeSpeed, ShardProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskReport, Work,
         WorkerInfo,
@@ -454,7 +454,7 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
     let close = Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop };
     assert!(!effects.contains(&close), "{effects:?}");
     assert!(world.job("job").lies_on_others(2), "its shards have its weights");
-    let again = Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 10, replace: true };
+    let again = Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 10, if_taken: IfTaken::Replace };
     let replaced = world.plane.core.clone().handle(world.now_us, Input::Submit(again)).unwrap();
     assert!(replaced.contains(&close), "nobody asks for them any more: {replaced:?}");
     assert!(world.plane.core.clone().forget(&id("job")).contains(&close));
@@ -531,28 +531,30 @@ fn a_training_that_ends_is_written_before_the_one_that_takes_over_its_workers() 
 #[test]
 fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not() {
     let mut world = World::new();
-    let submit = |iterations, nonce, replace| Submission {
+    let submit = |iterations, nonce, if_taken| Submission {
         spec: Box::new(spec("job", "asp", iterations)),
         nonce,
-        replace,
+        if_taken,
     };
-    let submission = |nonce, replace| submit(5, nonce, replace);
-    world.give(Input::Submit(submission(1, false)));
-    for again in [submission(1, false), submission(2, false), submission(2, true)] {
+    let submission = |nonce, if_taken| submit(5, nonce, if_taken);
+    world.give(Input::Submit(submission(1, IfTaken::Refuse)));
+    for again in
+        [submission(1, IfTaken::Refuse), submission(2, IfTaken::Refuse), submission(2, IfTaken::Replace)]
+    {
         world.give(Input::Submit(again));
         assert_eq!(world.job("job").generation(), Generation::first(1));
     }
     let taken = Refused::Duplicate { job: id("job"), differs: ", and differs in data".to_owned() };
     let refuse = |world: &mut World, s| world.plane.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
-    assert_eq!(refuse(&mut world, submit(6, 1, false)), taken);
+    assert_eq!(refuse(&mut world, submit(6, 1, IfTaken::Refuse)), taken);
     let running = Refused::NotOver { job: id("job"), state: JobPhase::Queued };
-    assert_eq!(refuse(&mut world, submit(6, 2, true)), running);
+    assert_eq!(refuse(&mut world, submit(6, 2, IfTaken::Replace)), running);
     assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
     world.give(Input::Cancel(cancel("job")));
-    world.give(Input::Submit(submission(2, false)));
+    world.give(Input::Submit(submission(2, IfTaken::Refuse)));
     assert_eq!(world.job("job").generation(), Generation::first(1), "it is over, and still that job");
     for _ in 0..2 {
-        world.give(Input::Submit(submission(2, true)));
+        world.give(Input::Submit(submission(2, IfTaken::Replace)));
         assert_eq!(world.job("job").generation(), Generation::first(2));
     }
     world.give(Input::Cancel(cancel("job")));
@@ -956,7 +958,8 @@ fn pushes_of_a_worker_that_left_long_ago_prove_nothing_and_those_of_one_among_th
 #[test]
 fn shards_that_have_pushes_of_a_job_that_opens_prove_that_redis_has_lost_its_begin() {
     let mut core = Core::new(1);
-    let submission = Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 5, replace: false };
+    let submission =
+        Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 5, if_taken: IfTaken::Refuse };
     core.handle(1, Input::Submit(submission)).unwrap();
     // It was stored as it waited, and its worker registers again under another number.
     core.handle(2, Input::WorkerJoined { worker: Incarnation(102), about: WorkerInfo::default() }).unwrap();

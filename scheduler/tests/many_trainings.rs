@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use syncline_scheduler::{
-    core::{Assignment, Cancellation, Core, Effect, Input, Submission, TaskReport, WorkerInfo},
+    core::{Assignment, Cancellation, Core, Effect, IfTaken, Input, Submission, TaskReport, WorkerInfo},
     ids::Incarnation,
     sim::{training, training_job},
     spec::CheckpointSpec,
@@ -18,7 +18,7 @@ fn submission(name: &str) -> Input {
     train.checkpoint = Some(CheckpointSpec::every_s(60).keep(1));
     let mut spec = training_job(train);
     spec.id = id(name);
-    Input::Submit(Submission { spec: Box::new(spec), nonce: 1, replace: false })
+    Input::Submit(Submission { spec: Box::new(spec), nonce: 1, if_taken: IfTaken::Refuse })
 }
 
 struct World {

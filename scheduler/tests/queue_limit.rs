@@ -1,7 +1,7 @@
 //! Tasks that fail because nobody has begun them in time.
 
 use syncline_scheduler::{
-    core::{Core, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
+    core::{Core, IfTaken, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
@@ -205,7 +205,7 @@ fn training_of_its_own() -> (Core, JobId) {
     let spec = Box::new(sim::training_job(training));
     let id = spec.id.clone();
     let mut core = Core::new(1);
-    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
     (core, id)
 }
 

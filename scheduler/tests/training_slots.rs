@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Input, Phase, Submission, WorkerInfo},
+    core::{Cancellation, Core, IfTaken, Input, Phase, Submission, WorkerInfo},
     ids::{Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, NodeKind},
@@ -55,7 +55,7 @@ fn submit(core: &mut Core, name: &str, least: u32, most: u32) -> Vec<u64> {
         }
     }
     let spec = Box::new(JobSpec { id: id(name), ..spec });
-    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
     members(core, name)
 }
 

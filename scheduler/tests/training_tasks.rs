@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::cluster::stored::apply;
 use syncline_scheduler::{
     core::{
-        Cancellation, Core, Effect, GraphSubmission, HeldJob, Input, Job, LastWeights, Phase, Refused,
-        StoredJob, Submission, TaskFault, TaskJob, WorkerInfo,
+        Cancellation, Core, Effect, GraphSubmission, HeldJob, IfTaken, Input, Job, LastWeights, Phase,
+        Refused, StoredJob, Submission, TaskFault, TaskJob, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Incarnation, JobId, RunId, ShardIndex},
@@ -48,15 +48,15 @@ fn changes(changes: &TrainingChanges) -> Vec<u8> {
     postcard::to_stdvec(changes).unwrap()
 }
 
-fn submission(name: &str, tasks: Vec<NewTask>, replace: bool, nonce: u32) -> Input {
+fn submission(name: &str, tasks: Vec<NewTask>, if_taken: IfTaken, nonce: u32) -> Input {
     let submission = graph_submission(&id(name), nonce, classes(), tasks);
-    Input::SubmitGraph(GraphSubmission { replace, ..submission })
+    Input::SubmitGraph(GraphSubmission { if_taken, ..submission })
 }
 
 /// A core with a graph of these tasks.
 fn core(tasks: Vec<NewTask>) -> Core {
     let mut core = Core::new(1);
-    core.handle(NOW_US, submission("graph", tasks, false, 7)).unwrap();
+    core.handle(NOW_US, submission("graph", tasks, IfTaken::Refuse, 7)).unwrap();
     core
 }
 
@@ -76,7 +76,7 @@ fn a_graph_that_takes_the_name_of_one_with_more_classes_is_given_out_as_it_is() 
     core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let fewer =
         graph_submission(&id("graph"), 8, vec![TaskClass::call(function())], vec![task(0, Vec::new())]);
-    let replace = GraphSubmission { replace: true, ..fewer };
+    let replace = GraphSubmission { if_taken: IfTaken::Replace, ..fewer };
     core.handle(NOW_US + 1, Input::SubmitGraph(replace)).unwrap();
     core.handle(NOW_US + 2, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
     assert_eq!(view(&core, 0).state, TaskState::Leased);
@@ -217,7 +217,7 @@ fn a_graph_that_takes_the_name_of_one_that_is_over_has_trainings_of_its_own() {
     core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let first = core.job(&id("graph~0")).unwrap().generation();
     core.take_commits(NOW_US);
-    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], true, 8)).unwrap();
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], IfTaken::Replace, 8)).unwrap();
     let second = core.job(&id("graph~0")).unwrap();
     assert_eq!(*second.phase(), Phase::Queued);
     assert_ne!(second.generation(), first);
@@ -241,7 +241,7 @@ fn of_many_trainings_sixteen_wait_for_workers_and_the_others_say_so() {
 fn a_graph_that_is_paused_begins_no_training() {
     let mut core = Core::new(1);
     let tasks = vec![task(0, vec![]), NewTask { after: vec![TaskRef::New(0)], ..task(0, vec![]) }];
-    core.handle(NOW_US, submission("graph", tasks, false, 7)).unwrap();
+    core.handle(NOW_US, submission("graph", tasks, IfTaken::Refuse, 7)).unwrap();
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
     core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
@@ -258,10 +258,12 @@ fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
     let mut core = Core::new(1);
     let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
     let spec = Box::new(syncline_scheduler::spec::JobSpec { id: id("graph~0"), ..job });
-    let refused =
-        core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap_err();
+    let refused = core
+        .handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse }))
+        .unwrap_err();
     assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
-    let refused = core.handle(NOW_US, submission("graph~0", vec![task(0, vec![])], false, 7)).unwrap_err();
+    let refused =
+        core.handle(NOW_US, submission("graph~0", vec![task(0, vec![])], IfTaken::Refuse, 7)).unwrap_err();
     assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
     let mut classes = classes();
     classes[0].rules.priority = 1;
@@ -280,7 +282,7 @@ fn one_slot() -> WorkerInfo {
 fn the_only_slot_of_a_worker_is_a_tasks_again_when_its_training_ends() {
     let mut core = core(vec![task(0, vec![])]);
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
-    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], false, 8)).unwrap();
+    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], IfTaken::Refuse, 8)).unwrap();
     let query = TaskQuery::default();
     let state = |core: &Core| core.task_views(&id("calls"), &query, NOW_US).unwrap()[0].state;
     for _ in 0..3 {
@@ -325,7 +327,7 @@ fn a_worker_that_trained_when_its_engine_ended_runs_tasks_again_under_the_next()
     let mut core = Core::new(1);
     core.restore(before.job(&id("graph~0")).unwrap().clone());
     core.restore_tasks(before.task_job(&id("graph")).unwrap().clone());
-    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], false, 8)).unwrap();
+    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], IfTaken::Refuse, 8)).unwrap();
     core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let state = core.task_views(&id("calls"), &TaskQuery::default(), NOW_US).unwrap()[0].state;
     assert_eq!(state, TaskState::Leased);
@@ -444,7 +446,7 @@ fn a_new_graph_takes_the_names_of_trainings_that_were_set_aside_under_the_one_be
     let (mut core, aside) = core_with_training_set_aside();
     core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     assert_eq!(core.take_erasable(), [], "the graph can still be looked at, and so can its training");
-    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], true, 8)).unwrap();
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], IfTaken::Replace, 8)).unwrap();
     assert_eq!((phase(&core, "graph~0"), core.take_erasable()), (Some(Phase::Queued), vec![id("graph~0")]));
     assert_eq!(core.take_erasable(), [], "once");
     let held = vec![HeldJob { run: aside.clone(), closed: false }];
@@ -472,7 +474,7 @@ fn a_training_that_is_set_aside_goes_with_its_graph() {
 fn a_task_begins_to_train_also_where_a_training_of_its_name_is_set_aside() {
     let mut core = Core::new(1);
     core.set_aside(id("graph~0"));
-    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], false, 7)).unwrap();
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], IfTaken::Refuse, 7)).unwrap();
     assert_eq!((phase(&core, "graph~0"), core.take_erasable()), (Some(Phase::Queued), vec![id("graph~0")]));
     // It is lost once more, and not taken for the one that was set aside.
     let graph = core.task_job(&id("graph")).unwrap().clone();

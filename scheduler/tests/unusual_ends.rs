@@ -1,7 +1,7 @@
 //! Ends of tasks in an order that only an accident brings about.
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, Input, StoredJob, Submission, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, Effect, IfTaken, Input, StoredJob, Submission, TaskJob, WorkerInfo},
     ids::{ContentDigest, Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, task_end, tasks_ended, training, training_job},
     spec::{JobSpec, NodeKind},
@@ -97,7 +97,7 @@ fn sent_away_beside_calls(crashes: u16) -> Core {
         }
     }
     let spec = Box::new(JobSpec { id: id("training"), ..spec });
-    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
     let run = core.job(&id("training")).unwrap().run();
     core.handle(NOW_US, Input::ShardsOpened { run }).unwrap();
     // It prepares itself for the training, and runs calls.

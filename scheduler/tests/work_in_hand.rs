@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Assignment, Core, Effect, Input, Iterated, Outcome, Submission, TaskReport, Work, WorkerInfo},
+    core::{
+        Assignment, Core, Effect, IfTaken, Input, Iterated, Outcome, Submission, TaskReport, Work, WorkerInfo,
+    },
     ids::Incarnation,
     sim::{ControlPlane, Shell, training, training_job},
     spec::{JobSpec, TrainSpec},
@@ -55,7 +57,7 @@ fn run(policy: &str, iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
         give(&mut workers, 1, Input::WorkerJoined { worker: id, about: WorkerInfo::default() });
     }
     let spec: JobSpec = training_job(training(policy.parse().unwrap(), iterations, 1));
-    let submission = Submission { spec: Box::new(spec), nonce: 1, replace: false };
+    let submission = Submission { spec: Box::new(spec), nonce: 1, if_taken: IfTaken::Refuse };
     give(&mut workers, 1, Input::Submit(submission));
     while let Some(next) = (0..workers.len())
         .filter(|&index| !workers[index].hand.is_empty())

@@ -7,7 +7,7 @@ use std::{
 
 use syncline_scheduler::{
     core::{
-        Assignment, Core, Effect, EvaluationSums, Happening, Input, Iterated, Job, Outcome, Phase,
+        Assignment, Core, Effect, EvaluationSums, Happening, IfTaken, Input, Iterated, Job, Outcome, Phase,
         RelativeSpeed, Submission, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, RunId},
@@ -126,7 +126,7 @@ impl World {
     }
 
     pub fn submit(&mut self, spec: JobSpec, nonce: u32) -> Vec<Effect> {
-        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }))
+        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, if_taken: IfTaken::Refuse }))
     }
 
     pub fn join(&mut self, n: u64, name: &str) -> Incarnation {

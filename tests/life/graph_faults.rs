@@ -8,7 +8,10 @@ use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::{
     ClientServiceClient, ClientServiceRequest, ClientServiceResponse, connect, hello::Role, within,
 };
-use syncline_scheduler::tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass};
+use syncline_scheduler::{
+    core::IfTaken,
+    tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass},
+};
 
 use crate::{
     cluster::{Cluster, PATIENCE, eventually, number},
@@ -169,7 +172,8 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
         tasks: vec![call],
         complete: true,
     };
-    let submitted = tokio::spawn(async move { old.submit_graph(within(PATIENCE), graph, 1, false).await });
+    let submitted =
+        tokio::spawn(async move { old.submit_graph(within(PATIENCE), graph, 1, IfTaken::Refuse).await });
     cluster.until_led_by("standby").await;
     task.end(1);
     engine.signal("CONT");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
-    core::{BarrierExplanation, KeptExplanations, TaskExplanation},
+    core::{BarrierExplanation, IfTaken, KeptExplanations, TaskExplanation},
     graph::TaskId,
     ids::{ContentDigest, JobId, JobRef, Superstep},
     spec::{JobSpec, ResumeSpec, TrainSpec},
@@ -14,7 +14,7 @@ use syncline_scheduler::{
 use super::{
     engine_fault::EngineFault,
     job_stream::{JobStream, StreamCursor, StreamEntry},
-    shard::{Collected, Forgotten, JobFolders},
+    shard::{Collected, FolderGc, Forgotten, JobFolders},
 };
 
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
@@ -63,15 +63,19 @@ pub trait ClientService {
     async fn shards() -> Result<Vec<String>, EngineFault>;
     /// Acknowledged means committed in Redis. `nonce` is drawn by the caller. Gives the nonce of the job:
     /// another one if the same spec was submitted before, which is then that job, whether the shards are
-    /// there or not. With `replace` a job of the same name that is over makes room, also one of the same
-    /// spec, unless it has that nonce. So the call may be repeated.
-    async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault>;
+    /// there or not. [`IfTaken::Replace`]: a job of the same name that is over makes room, also one of the
+    /// same spec, unless it has that nonce. So the call may be repeated.
+    async fn submit(spec: JobSpec, nonce: u32, if_taken: IfTaken) -> Result<u32, EngineFault>;
     /// Nonce of the job with which [`ClientService::submit`] would answer, because it is there already;
     /// `None`: it would be a new one, or is refused. Needs no shard.
-    async fn submitted_before(spec: JobSpec, replace: bool) -> Result<Option<u32>, EngineFault>;
+    async fn submitted_before(spec: JobSpec, if_taken: IfTaken) -> Result<Option<u32>, EngineFault>;
     /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`]
     /// otherwise.
-    async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<GraphReceipt, EngineFault>;
+    async fn submit_graph(
+        spec: GraphSpec,
+        nonce: u32,
+        if_taken: IfTaken,
+    ) -> Result<GraphReceipt, EngineFault>;
     /// A further part of a graph that was not complete; `first` is the index of its first task. May be
     /// repeated.
     async fn extend_graph(
@@ -103,8 +107,8 @@ pub trait ClientService {
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
     /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so
-    /// long. Told to, they remove them.
-    async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
+    /// long.
+    async fn gc_folders(what: JobFolders, older_than_s: u64, gc: FolderGc) -> Result<Forgotten, EngineFault>;
     /// Has a checkpoint made of what a training has learned so far; its number. E638 if none can be made.
     async fn request_checkpoint(job: JobId) -> Result<u64, EngineFault>;
     /// Whether that one is complete, or a later one; E638 if it does not come.

@@ -56,9 +56,9 @@ pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    KnownJobs, OpenJob, PushProgress, Retention, Shard, ShardClient, ShardFault, ShardProgress, ShardRequest,
-    ShardResponse, ShardState, SnapshotFile,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, FolderGc, Forgotten, HeldJob,
+    JobFolders, KnownJobs, OpenJob, PushProgress, Retention, Shard, ShardClient, ShardFault, ShardProgress,
+    ShardRequest, ShardResponse, ShardState, SnapshotFile,
 };
 pub use shard_position::ShardPosition;
 pub use shard_registry::{

@@ -93,6 +93,15 @@ impl DigestRange {
     }
 }
 
+/// What is done with folders of jobs that nobody knows any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FolderGc {
+    /// They are counted, and stay.
+    Count,
+    /// They are counted and removed.
+    Remove,
+}
+
 /// What shards keep of a job in a folder of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobFolders {
@@ -408,13 +417,13 @@ pub trait Shard {
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
     /// What folders there are of jobs that are neither `known` nor open here, of earlier jobs of the same
-    /// name as well, and in which nothing was written for `older_than_s`. Told to, it removes them.
+    /// name as well, and in which nothing was written for `older_than_s`.
     async fn collect_folders(
         epoch: EngineEpoch,
         what: JobFolders,
         known: KnownJobs,
         older_than_s: u64,
-        remove: bool,
+        gc: FolderGc,
     ) -> Result<Forgotten, ShardFault>;
     /// Removes these blobs at once: nobody needs them any more. Those that are not here are no fault.
     async fn release(epoch: EngineEpoch, digests: Vec<ContentDigest>) -> Result<(), ShardFault>;

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
-    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobFolders, JobRecord,
-    JobStream, ListedJobs, MAX_FRAME_BYTES, StreamCursor, StreamEntry, WorkerFields,
+    CheckpointParts, ClientService, Collected, EngineFault, FolderGc, Forgotten, InactiveReason, JobFolders,
+    JobRecord, JobStream, ListedJobs, MAX_FRAME_BYTES, StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
     core::{
-        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, Job, JobPhase, KeptExplanations,
-        RequestedCheckpoint, Submission, TaskCancellation, TaskExplanation,
+        BarrierExplanation, Cancellation, Core, GraphSubmission, IfTaken, Input, Job, JobPhase,
+        KeptExplanations, RequestedCheckpoint, Submission, TaskCancellation, TaskExplanation,
     },
     graph::TaskId,
     ids::{JobId, JobRef, Superstep},
@@ -55,9 +55,15 @@ impl ClientService for ClientHandler {
         self.context.all_shards()
     }
 
-    async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault> {
+    async fn submit(
+        self,
+        _: Context,
+        spec: JobSpec,
+        nonce: u32,
+        if_taken: IfTaken,
+    ) -> Result<u32, EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob { code: e.code(), reason: e.to_string() })?;
-        if let Some(there) = self.context.submitted_before(spec.clone(), Some(nonce), replace).await? {
+        if let Some(there) = self.context.submitted_before(spec.clone(), Some(nonce), if_taken).await? {
             return Ok(there);
         }
         self.context.all_shards()?;
@@ -65,7 +71,7 @@ impl ClientService for ClientHandler {
             self.context.check_blobs(train.model.blobs().into()).await?;
         }
         let job = spec.id.clone();
-        let submission = Input::Submit(Submission { spec: Box::new(spec), nonce, replace });
+        let submission = Input::Submit(Submission { spec: Box::new(spec), nonce, if_taken });
         self.context.commit_job(&job, submission).await?;
         let name = job.clone();
         let nonce =
@@ -78,9 +84,9 @@ impl ClientService for ClientHandler {
         self,
         _: Context,
         spec: JobSpec,
-        replace: bool,
+        if_taken: IfTaken,
     ) -> Result<Option<u32>, EngineFault> {
-        self.context.submitted_before(spec, None, replace).await
+        self.context.submitted_before(spec, None, if_taken).await
     }
 
     async fn submit_graph(
@@ -88,18 +94,18 @@ impl ClientService for ClientHandler {
         _: Context,
         spec: GraphSpec,
         nonce: u32,
-        replace: bool,
+        if_taken: IfTaken,
     ) -> Result<GraphReceipt, EngineFault> {
         self.context.lead()?;
         let (job, digest) = (spec.id.clone(), spec.digest);
         // It may have run since, and its large arguments may be gone with the calls that took them.
         let id = job.clone();
-        let there = move |core: &Core| core.graph_submitted_before(&id, digest, nonce, replace);
+        let there = move |core: &Core| core.graph_submitted_before(&id, digest, nonce, if_taken);
         if let Some(receipt) = self.context.query(there).await? {
             return Ok(receipt);
         }
         self.context.check_graph(&spec.classes, &spec.tasks).await?;
-        let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
+        let submission = GraphSubmission { spec: Box::new(spec), nonce, if_taken };
         self.context.commit_job(&job, Input::SubmitGraph(submission)).await?;
         let name = job.clone();
         let receipt = self.context.query(move |core| core.task_job(&name)?.receipt(digest)).await?;
@@ -216,11 +222,11 @@ impl ClientService for ClientHandler {
         _: Context,
         what: JobFolders,
         older_than_s: u64,
-        remove: bool,
+        gc: FolderGc,
     ) -> Result<Forgotten, EngineFault> {
         let lead = self.context.lead()?;
         let _room = lead.store_outage.make_room()?;
-        collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
+        collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), gc).await
     }
 
     async fn request_checkpoint(self, _: Context, job: JobId) -> Result<u64, EngineFault> {

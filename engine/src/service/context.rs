@@ -10,7 +10,7 @@ use std::{
 
 use syncline_rpc::{DiskState, EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
-    core::{Core, Input},
+    core::{Core, IfTaken, Input},
     ids::{EngineEpoch, JobId},
     spec::JobSpec,
 };
@@ -113,9 +113,9 @@ impl ServiceContext {
         &self,
         spec: JobSpec,
         nonce: Option<u32>,
-        replace: bool,
+        if_taken: IfTaken,
     ) -> Result<Option<u32>, EngineFault> {
-        self.query(move |core| core.submitted_before(&spec, nonce, replace)).await
+        self.query(move |core| core.submitted_before(&spec, nonce, if_taken)).await
     }
 
     /// Reads from Redis; briefly, if it is known to be in trouble.

@@ -2,7 +2,7 @@
 
 use syncline_rpc::{Cause, EngineFault};
 use syncline_scheduler::{
-    core::{Cancellation, Commit, Effect, Input, Unreadable},
+    core::{Cancellation, Commit, Effect, IfTaken, Input, Unreadable},
     fault_code::FaultCode,
     ids::{JobId, JobRef},
 };
@@ -85,7 +85,7 @@ impl DecisionLoop {
             _ => return Ok(None),
         };
         let Some(damage) = self.lead.jobs.damaged(id) else { return Ok(None) };
-        if submitted.is_some_and(|(_, replace)| !replace) {
+        if let Some((_, IfTaken::Refuse)) = submitted {
             return Ok(Some(Err(EngineFault::DuplicateJob {
                 job: id.clone(),
                 differs: ", and is damaged".into(),

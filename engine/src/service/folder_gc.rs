@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_rpc::{EngineFault, Forgotten, JobFolders, KnownJobs, ShardClient, within};
+use syncline_rpc::{EngineFault, FolderGc, Forgotten, JobFolders, KnownJobs, ShardClient, within};
 use syncline_scheduler::{core::Core, ids::JobId};
 
 use super::{context::store_fault, lead::Lead};
@@ -13,13 +13,13 @@ use crate::store::{Expiry, RedisStore};
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What folders of this kind all shards have of jobs that nobody knows, and in which nothing was written for
-/// so long; with `remove` they are gone then.
+/// so long.
 pub(super) async fn collect_folders(
     store: &RedisStore,
     lead: &Lead,
     what: JobFolders,
     older_than: Duration,
-    remove: bool,
+    gc: FolderGc,
 ) -> Result<Forgotten, EngineFault> {
     let known = known_jobs(store, lead).await?;
     let (epoch, older_than_s) = (lead.epoch, older_than.as_secs());
@@ -27,7 +27,7 @@ pub(super) async fn collect_folders(
     for shard in lead.shards.indices() {
         let collect = |c: ShardClient| {
             let known = known.clone();
-            async move { c.collect_folders(within(CALL_TIMEOUT), epoch, what, known, older_than_s, remove).await }
+            async move { c.collect_folders(within(CALL_TIMEOUT), epoch, what, known, older_than_s, gc).await }
         };
         let here = lead.shards.ask_both(shard, "folders that nobody knows", collect).await?;
         all.folders += here.folders;

@@ -148,7 +148,7 @@ mod tests {
     use syncline_kit::{RedisOptions, RedisServer};
     use syncline_rpc::{ReplicaRole, ShardHello, ShardResponse};
     use syncline_scheduler::{
-        core::{Cancellation, Core, Input, Submission},
+        core::{Cancellation, Core, IfTaken, Input, Submission},
         ids::ShardIndex,
         sim::{training, training_job},
         spec::{JobSpec, NodeKind},
@@ -170,7 +170,7 @@ mod tests {
     fn submission(name: &str) -> Input {
         let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
         let spec = Box::new(JobSpec { id: name.parse().unwrap(), ..spec });
-        Input::Submit(Submission { spec, nonce: 1, replace: false })
+        Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })
     }
 
     /// A loop that nobody sends anything, with a Redis of its own.

@@ -2,7 +2,7 @@
 
 use syncline_rpc::EngineFault;
 use syncline_scheduler::{
-    core::{Core, Input},
+    core::{Core, IfTaken, Input},
     ids::JobId,
     tasks::{Arg, NewTask, Outcome, TaskEnd, Value},
 };
@@ -28,11 +28,11 @@ pub(super) enum Message {
     Deposed,
 }
 
-/// The job that an input brings in, and whether it may replace another.
-pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
+/// The job that an input brings in, and what becomes of it where its name is that of another.
+pub(super) fn submitted(input: &Input) -> Option<(&JobId, IfTaken)> {
     match input {
-        Input::Submit(submission) => Some((&submission.spec.id, submission.replace)),
-        Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.replace)),
+        Input::Submit(submission) => Some((&submission.spec.id, submission.if_taken)),
+        Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.if_taken)),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@ use syncline_rpc::{
     Activity, DiskState, EndedTasks, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within,
 };
 use syncline_scheduler::{
+    core::IfTaken,
     ids::JobId,
     sim::{training, training_job},
     spec::JobSpec,
@@ -89,7 +90,10 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     let missing = EngineFault::MissingShards { present: 1, expected: 2 };
     assert_eq!(client.shards(within(TEST_TIMEOUT)).await.unwrap(), Err(missing.clone()));
     let job: JobId = "digits".parse().unwrap();
-    assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
+    assert_eq!(
+        client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap(),
+        Err(missing)
+    );
     let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
     assert!(
@@ -106,18 +110,23 @@ async fn the_very_job_that_waits_for_a_shard_is_answered_with_itself_and_another
     rig.announce(rig.start_shard().await).await.unwrap();
     let client = rig.client().await;
     let job: JobId = "digits".parse().unwrap();
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap().unwrap();
     // The next engine has met no shard yet.
     rig.crash().await;
     let client = rig.client().await;
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };
     let changed = JobSpec { id: job.clone(), ..training_job(training("asp".parse().unwrap(), 64, 32)) };
-    for replace in [false, true] {
-        let submit = async |spec| client.submit(within(TEST_TIMEOUT), spec, 2, replace).await.unwrap();
-        let before = async |spec| client.submitted_before(within(TEST_TIMEOUT), spec, replace).await.unwrap();
-        assert_eq!((submit(spec(&job)).await, before(spec(&job)).await), (Ok(1), Ok(Some(1))), "{replace}");
+    for if_taken in [IfTaken::Refuse, IfTaken::Replace] {
+        let submit = async |spec| client.submit(within(TEST_TIMEOUT), spec, 2, if_taken).await.unwrap();
+        let before =
+            async |spec| client.submitted_before(within(TEST_TIMEOUT), spec, if_taken).await.unwrap();
+        assert_eq!(
+            (submit(spec(&job)).await, before(spec(&job)).await),
+            (Ok(1), Ok(Some(1))),
+            "{if_taken:?}"
+        );
         let answers = (submit(changed.clone()).await, before(changed.clone()).await);
-        assert_eq!(answers, (Err(missing.clone()), Ok(None)), "{replace}");
+        assert_eq!(answers, (Err(missing.clone()), Ok(None)), "{if_taken:?}");
     }
 }
 
@@ -130,7 +139,7 @@ async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
     let alone = ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..shard };
     rig.announce(alone).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap().unwrap();
     let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert!(about["standby_problem"].contains("has no standby to take over"), "{about:?}");
     assert_eq!(about["shard_problem"], "", "{about:?}");
@@ -168,7 +177,7 @@ async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
     let job: JobId = "digits".parse().unwrap();
     let digest = spec(&job).train().unwrap().1.model.forward;
     rig.announce(rig.start_shard_without(Some(digest)).await).await.unwrap();
-    let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap();
+    let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap();
     assert_eq!(refused, Err(EngineFault::MissingBlob { digest }));
     assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
 }
@@ -180,7 +189,7 @@ async fn while_a_job_cannot_be_read_no_blob_is_removed() {
     rig.announce(shard.clone()).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
     let client = rig.client().await;
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap().unwrap();
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let spoil = ["HSET", &JobKeys::new(&job).state, "job_state", "{"];
     let _: u64 = store.query("spoil", &spoil).await.unwrap();
@@ -201,18 +210,19 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     let job: JobId = "digits".parse().unwrap();
     let client = rig.client().await;
     for nonce in [1, 1, 2] {
-        let submitted = client.submit(within(TEST_TIMEOUT), spec(&job), nonce, false).await.unwrap();
+        let submitted =
+            client.submit(within(TEST_TIMEOUT), spec(&job), nonce, IfTaken::Refuse).await.unwrap();
         assert_eq!(submitted, Ok(1), "the same spec is the same job");
     }
     let other = JobSpec { id: job.clone(), ..training_job(training("asp".parse().unwrap(), 64, 32)) };
     let taken = EngineFault::DuplicateJob { job: job.clone(), differs: ", and differs in policy".into() };
-    let other = client.submit(within(TEST_TIMEOUT), other, 2, false).await.unwrap();
+    let other = client.submit(within(TEST_TIMEOUT), other, 2, IfTaken::Refuse).await.unwrap();
     assert_eq!(other, Err(taken), "another spec is another job");
 
     rig.crash().await;
     rig.announce(shard).await.unwrap();
     let client = rig.client().await;
-    assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 3, false).await.unwrap(), Ok(1));
+    assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 3, IfTaken::Refuse).await.unwrap(), Ok(1));
     let jobs = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     assert_eq!((jobs.len(), jobs[0]["id"].as_str()), (1, "digits"));
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
@@ -250,7 +260,7 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>, state: &str) {
     rig.announce(shard.clone()).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
     let client = rig.client().await;
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap().unwrap();
     if state == "canceled" {
         client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     }
@@ -290,7 +300,7 @@ async fn of_jobs_that_are_over_as_many_are_read_and_listed_as_somebody_wants_to_
     let client = rig.client().await;
     let names: Vec<JobId> = (0..5).map(|n| format!("job-{n}").parse().unwrap()).collect();
     for name in &names {
-        client.submit(within(TEST_TIMEOUT), spec(name), 1, false).await.unwrap().unwrap();
+        client.submit(within(TEST_TIMEOUT), spec(name), 1, IfTaken::Refuse).await.unwrap().unwrap();
         // The one in the middle goes on.
         if name != &names[2] {
             client
@@ -338,7 +348,7 @@ async fn of_more_jobs_than_one_answer_holds_the_newest_are_listed_and_the_others
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     for n in 0..6 {
         let name: JobId = format!("job-{n}").parse().unwrap();
-        client.submit(within(TEST_TIMEOUT), spec(&name), 1, false).await.unwrap().unwrap();
+        client.submit(within(TEST_TIMEOUT), spec(&name), 1, IfTaken::Refuse).await.unwrap().unwrap();
         let wide = ["HSET", &JobKeys::new(&name).job, "wide", &"x".repeat(12 * MIB)];
         let _: u64 = store.query("widen", &wide).await.unwrap();
     }

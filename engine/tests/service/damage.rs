@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_rpc::{ClientServiceClient, EngineFault, JobStream, ShardHello, within};
 use syncline_scheduler::{
+    core::IfTaken,
     ids::{EngineEpoch, JobId, JobRef, ShardIndex},
     sim::{training, training_job},
     spec::JobSpec,
@@ -39,7 +40,7 @@ async fn begin(client: &ClientServiceClient, kind: Kind, name: &str) -> JobId {
     if kind == Kind::Training {
         let id: JobId = name.parse().unwrap();
         let spec = JobSpec { id: id.clone(), ..training_job(training("bsp".parse().unwrap(), 64, 32)) };
-        client.submit(within(TEST_TIMEOUT), spec, 1, false).await.unwrap().unwrap();
+        client.submit(within(TEST_TIMEOUT), spec, 1, IfTaken::Refuse).await.unwrap().unwrap();
         return id;
     }
     let id = submit(client, graph(name, vec![call(b"1")])).await;
@@ -313,7 +314,8 @@ async fn a_new_graph_takes_the_name_of_one_whose_training_was_left_aside_and_tra
     assert!(is_damaged(states(&client).await), "it can still be looked at");
     let epoch = async || store.query::<u64>("read", &["HGET", &state, "epoch"]).await.unwrap();
     let leads = epoch().await;
-    let again = client.submit_graph(within(TEST_TIMEOUT), graph_that_trains("sweep"), NONCE + 1, true);
+    let again =
+        client.submit_graph(within(TEST_TIMEOUT), graph_that_trains("sweep"), NONCE + 1, IfTaken::Replace);
     again.await.unwrap().unwrap();
     let expected = [("sweep", "running"), ("sweep~0", "queued")];
     let expected: BTreeMap<_, _> = expected.map(|(id, state)| (id.to_owned(), state.to_owned())).into();
@@ -385,7 +387,10 @@ async fn a_graph_that_is_refused_has_taken_nothing_from_the_damaged_job_that_it_
     assert!(before > 0);
     let client = rig.client().await;
     let replace = async |tasks| {
-        client.submit_graph(within(TEST_TIMEOUT), graph("sums", tasks), NONCE, true).await.unwrap()
+        client
+            .submit_graph(within(TEST_TIMEOUT), graph("sums", tasks), NONCE, IfTaken::Replace)
+            .await
+            .unwrap()
     };
     let refused = replace(Vec::new()).await;
     assert!(matches!(refused, Err(EngineFault::InvalidJob { .. })), "{refused:?}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use syncline_engine::store::RedisStore;
 use syncline_rpc::{ClientServiceClient, EngineFault, within};
 use syncline_scheduler::{
+    core::IfTaken,
     ids::JobId,
     sim::{training, training_job},
     spec::JobSpec,
@@ -23,12 +24,12 @@ const BALLAST_BYTES: &str = "20000000";
 async fn train(client: &ClientServiceClient, name: &str) -> Result<u32, EngineFault> {
     let id: JobId = name.parse().unwrap();
     let spec = JobSpec { id, ..training_job(training("bsp".parse().unwrap(), 64, 32)) };
-    client.submit(within(TEST_TIMEOUT), spec, 1, false).await.unwrap()
+    client.submit(within(TEST_TIMEOUT), spec, 1, IfTaken::Refuse).await.unwrap()
 }
 
 async fn begin(client: &ClientServiceClient, name: &str) -> Result<(), EngineFault> {
     let graph = graph(name, vec![call(b"1")]);
-    client.submit_graph(within(TEST_TIMEOUT), graph, 1, false).await.unwrap().map(drop)
+    client.submit_graph(within(TEST_TIMEOUT), graph, 1, IfTaken::Refuse).await.unwrap().map(drop)
 }
 
 async fn cancel_and_delete(client: &ClientServiceClient, name: &str) {
@@ -111,8 +112,10 @@ async fn at_the_memory_limit_jobs_wait_and_go_on_once_an_old_one_was_deleted() {
     let (client, store) = (rig.client().await, RedisStore::connect(&rig.redis.url()).await.unwrap());
     let (id, old) = ("graph".parse::<JobId>().unwrap(), "old".parse::<JobId>().unwrap());
     let large = graph("old", vec![call(&[7; 60_000]); 100]);
-    patiently(async || client.submit_graph(within(TEST_TIMEOUT), large.clone(), 1, false).await.unwrap())
-        .await;
+    patiently(async || {
+        client.submit_graph(within(TEST_TIMEOUT), large.clone(), 1, IfTaken::Refuse).await.unwrap()
+    })
+    .await;
     patiently(async || begin(&client, "graph").await).await;
     patiently(async || {
         client.cancel(within(TEST_TIMEOUT), old.clone().into(), String::new(), 0).await.unwrap()

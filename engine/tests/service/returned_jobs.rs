@@ -6,6 +6,7 @@ use syncline_engine::store::{
 };
 use syncline_rpc::{ClientServiceClient, EngineFault, JobFields, within};
 use syncline_scheduler::{
+    core::IfTaken,
     ids::JobId,
     sim::{training, training_job},
     spec::JobSpec,
@@ -51,7 +52,7 @@ async fn a_deleted_job_that_redis_has_again_is_shown_as_such_and_deleted_again_o
     let (client, store) = (rig.client().await, RedisStore::connect(&rig.redis.url()).await.unwrap());
     let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
     let spec = JobSpec { id: "trains".parse().unwrap(), ..spec };
-    client.submit(within(TEST_TIMEOUT), spec, 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec, 1, IfTaken::Refuse).await.unwrap().unwrap();
     let jobs = ["trains".parse().unwrap(), submit(&client, graph("calls", vec![call(b"1")])).await];
     for job in &jobs {
         copy(&store, job, false).await;

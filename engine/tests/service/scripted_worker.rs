@@ -5,6 +5,7 @@ use syncline_rpc::{
     WorkerServiceClient, within,
 };
 use syncline_scheduler::{
+    core::IfTaken,
     ids::JobId,
     tasks::{
         Arg, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup,
@@ -40,7 +41,7 @@ pub fn graph(id: &str, tasks: Vec<NewTask>) -> GraphSpec {
 
 pub async fn submit(client: &ClientServiceClient, spec: GraphSpec) -> JobId {
     let id = spec.id.clone();
-    client.submit_graph(within(TEST_TIMEOUT), spec, NONCE, false).await.unwrap().unwrap();
+    client.submit_graph(within(TEST_TIMEOUT), spec, NONCE, IfTaken::Refuse).await.unwrap().unwrap();
     id
 }
 

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use syncline_engine::store::{CommitMode, RedisStore};
 use syncline_rpc::{status::EngineStatus, within};
 use syncline_scheduler::{
-    core::{Cancellation, Core, Input, Submission},
+    core::{Cancellation, Core, IfTaken, Input, Submission},
     ids::{EngineEpoch, JobId},
     sim::{training, training_job},
     spec::JobSpec,
@@ -19,7 +19,7 @@ async fn leave_ended_jobs(store: &RedisStore, epoch: EngineEpoch, count: u64) {
         let id: JobId = format!("ended-{n}").parse().unwrap();
         let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
         let spec = Box::new(JobSpec { id: id.clone(), ..spec });
-        core.handle(n, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+        core.handle(n, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
         let cancellation = Cancellation { job: id.into(), reason: String::new(), grace_ms: 0 };
         core.handle(n, Input::Cancel(cancellation)).unwrap();
     }

@@ -15,6 +15,7 @@ use syncline_rpc::{
     hello::Role, within,
 };
 use syncline_scheduler::{
+    core::IfTaken,
     graph::TaskId,
     ids::{ContentDigest, JobId, JobRef, Superstep},
     tasks::{
@@ -316,34 +317,38 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     let digest = |byte| GraphDigest::new([byte; 32]);
     let first = GraphSpec { digest: digest(1), complete: false, ..graph("again", vec![call(b"1")]) };
     let job = first.id.clone();
-    let submit = async |rig: &Rig, spec: &GraphSpec, nonce, replace| {
+    let submit = async |rig: &Rig, spec: &GraphSpec, nonce, if_taken| {
         let client = rig.client().await;
-        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, replace).await.unwrap()
+        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, if_taken).await.unwrap()
     };
     let there = |nonce, tasks, is_closed| Ok(GraphReceipt { nonce, tasks, is_closed });
     // The second client comes while the first one sends, and the third after the engine was killed.
-    assert_eq!(submit(&rig, &first, 1, false).await, there(1, 1, false));
-    assert_eq!(submit(&rig, &first, 2, false).await, there(1, 1, false));
+    assert_eq!(submit(&rig, &first, 1, IfTaken::Refuse).await, there(1, 1, false));
+    assert_eq!(submit(&rig, &first, 2, IfTaken::Refuse).await, there(1, 1, false));
     let client = rig.client().await;
     let extend = client.extend_graph(within(TEST_TIMEOUT), job.clone(), 1, TaskIndex(1), vec![take(&[0])]);
     extend.await.unwrap().unwrap();
     rig.crash().await;
-    assert_eq!(submit(&rig, &first, 3, true).await, there(1, 2, false));
+    assert_eq!(submit(&rig, &first, 3, IfTaken::Replace).await, there(1, 2, false));
     let client = rig.client().await;
     client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 2).await.unwrap().unwrap();
-    assert_eq!(submit(&rig, &first, 4, false).await, there(1, 2, true));
+    assert_eq!(submit(&rig, &first, 4, IfTaken::Refuse).await, there(1, 2, true));
     let other = GraphSpec { digest: digest(2), ..first.clone() };
     let differs = ", and differs behind its first tasks".to_owned();
     let taken = Err(EngineFault::DuplicateJob { job: job.clone(), differs });
-    assert_eq!(submit(&rig, &other, 1, false).await, taken, "another graph, whatever its nonce");
+    assert_eq!(submit(&rig, &other, 1, IfTaken::Refuse).await, taken, "another graph, whatever its nonce");
 
     // Over, it is the same job until somebody deletes it or wants it done once more.
     client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
-    assert_eq!(submit(&rig, &first, 5, false).await, there(1, 2, true));
-    assert_eq!(submit(&rig, &first, 6, true).await, there(6, 1, false));
+    assert_eq!(submit(&rig, &first, 5, IfTaken::Refuse).await, there(1, 2, true));
+    assert_eq!(submit(&rig, &first, 6, IfTaken::Replace).await, there(6, 1, false));
     client.cancel(within(TEST_TIMEOUT), job.clone().into(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
-    assert_eq!(submit(&rig, &first, 7, false).await, there(7, 1, false), "a new job with a nonce of its own");
+    assert_eq!(
+        submit(&rig, &first, 7, IfTaken::Refuse).await,
+        there(7, 1, false),
+        "a new job with a nonce of its own"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,7 +360,7 @@ async fn whoever_means_one_submission_is_refused_once_another_job_has_its_name()
     worker.tasks().await;
     worker.finish(&job, &[(0, b"old")]).await;
     assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
-    client.submit_graph(within(TEST_TIMEOUT), spec, NONCE + 1, true).await.unwrap().unwrap();
+    client.submit_graph(within(TEST_TIMEOUT), spec, NONCE + 1, IfTaken::Replace).await.unwrap().unwrap();
 
     let replaced = || Err(EngineFault::Replaced { job: job.clone() });
     let meant = |nonce| JobRef { id: job.clone(), nonce };
@@ -389,19 +394,19 @@ async fn a_graph_that_is_there_is_answered_with_that_whether_or_not_a_shard_stil
     let mut large = call(b"1");
     large.args.push(Arg::Blob(BlobValue { digest: ContentDigest::from_bytes([0xab; 32]), bytes: 1 }));
     let spec = graph("large", vec![large]);
-    let submit = async |rig: &Rig, nonce, replace| {
+    let submit = async |rig: &Rig, nonce, if_taken| {
         let client = rig.client().await;
-        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, replace).await.unwrap()
+        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, if_taken).await.unwrap()
     };
     let there = Ok(GraphReceipt { nonce: 1, tasks: 1, is_closed: true });
-    assert_eq!(submit(&rig, 1, false).await, there);
+    assert_eq!(submit(&rig, 1, IfTaken::Refuse).await, there);
     rig.crash().await;
-    assert_eq!(submit(&rig, 1, false).await, there, "no shard is there");
+    assert_eq!(submit(&rig, 1, IfTaken::Refuse).await, there, "no shard is there");
     let client = rig.client().await;
     client.cancel(within(TEST_TIMEOUT), spec.id.clone().into(), String::new(), 0).await.unwrap().unwrap();
-    assert_eq!(submit(&rig, 1, true).await, there, "it is the same submission");
+    assert_eq!(submit(&rig, 1, IfTaken::Replace).await, there, "it is the same submission");
     let missing = EngineFault::MissingShards { present: 0, expected: 1 };
-    assert_eq!(submit(&rig, 2, true).await, Err(missing), "it is to run once more");
+    assert_eq!(submit(&rig, 2, IfTaken::Replace).await, Err(missing), "it is to run once more");
 }
 
 /// Whoever sent the beginning says at last, after an outage, that the rest does not come.
@@ -421,7 +426,7 @@ async fn a_graph_is_abandoned_only_by_whoever_began_it_and_only_before_it_has_be
     };
     abandon(&rig, 1).await;
     let client = rig.client().await;
-    client.submit_graph(within(TEST_TIMEOUT), first.clone(), 1, false).await.unwrap().unwrap();
+    client.submit_graph(within(TEST_TIMEOUT), first.clone(), 1, IfTaken::Refuse).await.unwrap().unwrap();
     abandon(&rig, 2).await;
     assert!(is_there(&rig).await, "that of another submission");
     abandon(&rig, 1).await;
@@ -430,7 +435,7 @@ async fn a_graph_is_abandoned_only_by_whoever_began_it_and_only_before_it_has_be
     assert!(!is_there(&rig).await, "the next engine knows nothing of it");
 
     let client = rig.client().await;
-    client.submit_graph(within(TEST_TIMEOUT), first, 1, false).await.unwrap().unwrap();
+    client.submit_graph(within(TEST_TIMEOUT), first, 1, IfTaken::Refuse).await.unwrap().unwrap();
     client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 1).await.unwrap().unwrap();
     abandon(&rig, 1).await;
     assert!(is_there(&rig).await, "another client has sent the rest, and it runs");
@@ -532,12 +537,12 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     assert!(matches!(paused, Err(EngineFault::Unreadable { .. })), "{paused:?}");
 
     let next = || graph("sum", vec![call(b"2")]);
-    let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, false).await.unwrap();
+    let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, IfTaken::Refuse).await.unwrap();
     assert_eq!(
         taken,
         Err(EngineFault::DuplicateJob { job: job.clone(), differs: ", and is damaged".into() })
     );
-    client.submit_graph(within(TEST_TIMEOUT), next(), 8, true).await.unwrap().unwrap();
+    client.submit_graph(within(TEST_TIMEOUT), next(), 8, IfTaken::Replace).await.unwrap().unwrap();
     let views = client.tasks(within(TEST_TIMEOUT), job.into(), all()).await.unwrap().unwrap();
     assert_eq!(views.len(), 1);
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, Guarded, HeldJob,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, FolderGc, Forgotten, Guarded, HeldJob,
     JobFolders, KnownJobs, OpenJob, PushProgress, Retention, Shard, ShardFault, ShardState, SnapshotFile,
     answer_calls, channel,
 };
@@ -437,11 +437,11 @@ impl Shard for Control {
         what: JobFolders,
         known: KnownJobs,
         older_than_s: u64,
-        remove: bool,
+        gc: FolderGc,
     ) -> Result<Forgotten, ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            forgotten_folders::collect(s, what, &known, Duration::from_secs(older_than_s), remove)
+            forgotten_folders::collect(s, what, &known, Duration::from_secs(older_than_s), gc)
         })
         .await
     }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_rpc::{Forgotten, JobFolders, KnownJobs, ShardFault};
+use syncline_rpc::{FolderGc, Forgotten, JobFolders, KnownJobs, ShardFault};
 
 use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::shard::lock;
@@ -20,7 +20,7 @@ pub(super) fn collect(
     what: JobFolders,
     known: &KnownJobs,
     age: Duration,
-    remove: bool,
+    gc: FolderGc,
 ) -> Result<Forgotten, ShardFault> {
     let dir = shared.state_dir.join(what.dir_name());
     let mut forgotten = Forgotten::default();
@@ -42,7 +42,7 @@ pub(super) fn collect(
         let (bytes, newest) = measure(&path).map_err(|e| disk_fault("read", &path, &e))?;
         // A time in the future comes from another clock: it counts as now.
         if newest.elapsed().unwrap_or_default() >= age {
-            if remove {
+            if gc == FolderGc::Remove {
                 if what == JobFolders::Checkpoints {
                     shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(&run));
                 }
@@ -106,9 +106,9 @@ mod tests {
         );
         let hour = Duration::from_secs(3_600);
         let three = Forgotten { folders: 3, bytes: 15 };
-        assert_eq!(collect(&shared, what, &known, hour, false), Ok(three));
-        assert_eq!(collect(&shared, what, &known, hour, true), Ok(three));
-        assert_eq!(collect(&shared, what, &known, hour, true), Ok(Forgotten::default()));
+        assert_eq!(collect(&shared, what, &known, hour, FolderGc::Count), Ok(three));
+        assert_eq!(collect(&shared, what, &known, hour, FolderGc::Remove), Ok(three));
+        assert_eq!(collect(&shared, what, &known, hour, FolderGc::Remove), Ok(Forgotten::default()));
         let mut left: Vec<_> =
             fs::read_dir(of("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -125,7 +125,9 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         File::open(&folder).unwrap().set_modified(SystemTime::now() + Duration::from_secs(3_600)).unwrap();
         let found = |age| {
-            collect(&shared, JobFolders::Checkpoints, &KnownJobs::default(), age, false).unwrap().folders
+            collect(&shared, JobFolders::Checkpoints, &KnownJobs::default(), age, FolderGc::Count)
+                .unwrap()
+                .folders
         };
         assert_eq!([found(Duration::from_secs(1)), found(Duration::ZERO)], [0, 1]);
     }
@@ -135,7 +137,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         assert_eq!(
-            collect(&shared, JobFolders::Checkpoints, &KnownJobs::default(), Duration::ZERO, true),
+            collect(
+                &shared,
+                JobFolders::Checkpoints,
+                &KnownJobs::default(),
+                Duration::ZERO,
+                FolderGc::Remove
+            ),
             Ok(Forgotten::default())
         );
     }

@@ -9,7 +9,7 @@ use syncline_ps::{
     content::digest_of,
     shard::{PushHeader, ReadCondition},
 };
-use syncline_rpc::{Forgotten, OpenJob, Retention, ShardFault, ShardState};
+use syncline_rpc::{FolderGc, Forgotten, OpenJob, Retention, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation},
     samples::SamplePosition,
@@ -214,14 +214,17 @@ fn checkpoints_that_no_engine_knows_stay_as_long_as_their_job_is_open() {
     let rig = Rig::start(2);
     opened(&rig);
     keep_as(&rig, 0);
-    assert_eq!(rig.collect_checkpoints(0, true), Ok(Forgotten::default()));
+    assert_eq!(rig.collect_checkpoints(0, FolderGc::Remove), Ok(Forgotten::default()));
     rig.close();
     // With the digest beside it.
     let files = fs::read_dir(path_of(&rig, 0, 0).parent().unwrap()).unwrap();
     let bytes = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     let one = Ok(Forgotten { folders: 1, bytes });
-    assert_eq!((rig.collect_checkpoints(0, false), rig.collect_checkpoints(0, true)), (one.clone(), one));
-    assert_eq!(rig.collect_checkpoints(0, true), Ok(Forgotten::default()));
+    assert_eq!(
+        (rig.collect_checkpoints(0, FolderGc::Count), rig.collect_checkpoints(0, FolderGc::Remove)),
+        (one.clone(), one)
+    );
+    assert_eq!(rig.collect_checkpoints(0, FolderGc::Remove), Ok(Forgotten::default()));
     assert!(path_of(&rig, 1, 0).exists(), "another shard was not asked");
 }
 

@@ -282,6 +282,15 @@ pub struct TaskCancellation {
     pub grace_ms: u64,
 }
 
+/// What becomes of a submission whose name another job has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IfTaken {
+    /// It is refused.
+    Refuse,
+    /// The other job makes room, if it is over, also one of the same content.
+    Replace,
+}
+
 /// A job as it is submitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
@@ -291,8 +300,8 @@ pub struct Submission {
     /// before or after it, the same ones among them. A submission of what is there already is answered
     /// as it was then, whatever its nonce.
     pub nonce: u32,
-    /// A job of the same name that is over makes room.
-    pub replace: bool,
+    /// Where its name is that of another job.
+    pub if_taken: IfTaken,
 }
 
 /// A job of general tasks as it is submitted.
@@ -303,7 +312,7 @@ pub struct GraphSubmission {
     /// As that of a [`Submission`].
     pub nonce: u32,
     /// As that of a [`Submission`].
-    pub replace: bool,
+    pub if_taken: IfTaken,
 }
 
 /// Why an attempt at a node failed.

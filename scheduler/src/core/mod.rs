@@ -90,7 +90,7 @@ pub use exclusion::Exclusion;
 pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
 };
-pub use inputs::{Cancellation, GraphSubmission, Input, Submission, TaskCancellation, TaskFault};
+pub use inputs::{Cancellation, GraphSubmission, IfTaken, Input, Submission, TaskCancellation, TaskFault};
 pub use job::Job;
 pub use job_phase::JobPhase;
 pub use member::{Member, Membership, Straggler, TimeTotals};

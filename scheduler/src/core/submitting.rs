@@ -3,7 +3,7 @@
 use super::{
     Core,
     differences::{differences, have_same_content},
-    inputs::{GraphSubmission, Input, Submission},
+    inputs::{GraphSubmission, IfTaken, Input, Submission},
     job::Job,
     records::Phase,
     refused::Refused,
@@ -15,8 +15,8 @@ use crate::{ids::JobId, spec::JobSpec};
 /// Whether a submission is answered with the job of its name that is there and was submitted with the same
 /// content. One that is to be replaced is done once more when it is over, unless the very submission that
 /// made it comes again.
-pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) -> bool {
-    has_same_nonce || !replace || !there.is_over()
+pub(super) fn is_same_job(there: &Phase, is_same_submission: bool, if_taken: IfTaken) -> bool {
+    is_same_submission || if_taken == IfTaken::Refuse || !there.is_over()
 }
 
 impl Core {
@@ -28,23 +28,23 @@ impl Core {
 
     /// Nonce of the job with which a submission is answered, because it is there already. `nonce`: that of
     /// the submission, if it may have come before.
-    pub fn submitted_before(&self, spec: &JobSpec, nonce: Option<u32>, replace: bool) -> Option<u32> {
+    pub fn submitted_before(&self, spec: &JobSpec, nonce: Option<u32>, if_taken: IfTaken) -> Option<u32> {
         let there = self.jobs.get(&spec.id)?;
         let made_it = there.generation().nonce();
         let is_same = !spec.id.is_made_by_engine()
             && have_same_content(&there.spec, spec)
-            && is_same_job(there.phase(), nonce == Some(made_it), replace);
+            && is_same_job(there.phase(), nonce == Some(made_it), if_taken);
         is_same.then_some(made_it)
     }
 
     /// Takes a job in. The same one again changes nothing.
     pub(super) fn submit(&mut self, submission: Submission, turn: &mut Turn<'_>) -> Result<(), Refused> {
-        let Submission { spec, nonce, replace } = submission;
+        let Submission { spec, nonce, if_taken } = submission;
         let spec = spec.validated()?;
-        if self.submitted_before(&spec, Some(nonce), replace).is_some() {
+        if self.submitted_before(&spec, Some(nonce), if_taken).is_some() {
             return Ok(());
         }
-        self.check_name(&spec.id, replace, || match self.jobs.get(&spec.id) {
+        self.check_name(&spec.id, if_taken, || match self.jobs.get(&spec.id) {
             Some(there) => differences(&there.spec, &spec),
             None => ", as a graph of tasks".to_owned(),
         })?;
@@ -71,24 +71,24 @@ impl Core {
             }
             _ => return Ok(()),
         };
-        self.check_name(id, true, String::new)
+        self.check_name(id, IfTaken::Replace, String::new)
     }
 
     /// Refuses a name that another job has, unless that one is over and may be replaced.
     pub(super) fn check_name(
         &self,
         id: &JobId,
-        replace: bool,
+        if_taken: IfTaken,
         differs: impl FnOnce() -> String,
     ) -> Result<(), Refused> {
         if id.is_made_by_engine() {
             return Err(Refused::Reserved { job: id.clone() });
         }
-        match (replace, self.phase_of(id)) {
+        match (if_taken, self.phase_of(id)) {
             (_, None) => Ok(()),
-            (true, Some(state)) if state.is_over() => Ok(()),
-            (true, Some(state)) => Err(Refused::NotOver { job: id.clone(), state }),
-            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone(), differs: differs() }),
+            (IfTaken::Replace, Some(state)) if state.is_over() => Ok(()),
+            (IfTaken::Replace, Some(state)) => Err(Refused::NotOver { job: id.clone(), state }),
+            (IfTaken::Refuse, Some(_)) => Err(Refused::Duplicate { job: id.clone(), differs: differs() }),
         }
     }
 }
@@ -99,19 +99,20 @@ mod tests {
 
     #[test]
     fn a_submission_that_comes_again_is_the_same_job_table() {
+        use IfTaken::{Refuse, Replace};
         let (runs, over) = (Phase::Running, Phase::Done);
         #[rustfmt::skip]
         let cases = [
-            ("the answer was lost",                    &runs, true,  false, true),
-            ("the answer was lost, and it is over",    &over, true,  false, true),
-            ("it replaced another, the answer lost",   &over, true,  true,  true),
-            ("another client, or the next day",        &runs, false, false, true),
-            ("the next day, it is over",               &over, false, false, true),
-            ("to be replaced, and it runs",            &runs, false, true,  true),
-            ("to be done once more",                   &over, false, true,  false),
+            ("the answer was lost",                    &runs, true,  Refuse,  true),
+            ("the answer was lost, and it is over",    &over, true,  Refuse,  true),
+            ("it replaced another, the answer lost",   &over, true,  Replace, true),
+            ("another client, or the next day",        &runs, false, Refuse,  true),
+            ("the next day, it is over",               &over, false, Refuse,  true),
+            ("to be replaced, and it runs",            &runs, false, Replace, true),
+            ("to be done once more",                   &over, false, Replace, false),
         ];
-        for (name, there, has_same_nonce, replace, same) in cases {
-            assert_eq!(is_same_job(there, has_same_nonce, replace), same, "{name}");
+        for (name, there, is_same_submission, if_taken, same) in cases {
+            assert_eq!(is_same_job(there, is_same_submission, if_taken), same, "{name}");
         }
     }
 }

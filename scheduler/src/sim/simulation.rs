@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     core::{
-        Assignment, GradientUse, Input, Iterated, Outcome as TaskOutcome, Submission, TaskReport, Work,
-        WorkerInfo,
+        Assignment, GradientUse, IfTaken, Input, Iterated, Outcome as TaskOutcome, Submission, TaskReport,
+        Work, WorkerInfo,
     },
     ids::{Incarnation, JobId},
     sync::Policy,
@@ -130,7 +130,11 @@ impl<'a, S: Shell> Simulation<'a, S> {
         let more = matches!(next, Some(Reverse((at_us, Event::Join, _))) if *at_us == now_us);
         if !more && !mem::replace(&mut self.submitted, true) {
             let spec = training_job(training(self.scenario.policy, SAMPLES, self.scenario.batch));
-            inputs.push(Input::Submit(Submission { spec: Box::new(spec), nonce: 0, replace: false }));
+            inputs.push(Input::Submit(Submission {
+                spec: Box::new(spec),
+                nonce: 0,
+                if_taken: IfTaken::Refuse,
+            }));
         }
         self.deliver(inputs);
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::shell::Shell;
 use crate::{
-    core::{Core, Effect, GraphSubmission, Input},
+    core::{Core, Effect, GraphSubmission, IfTaken, Input},
     ids::{Incarnation, JobId},
     tasks::{
         ClassIndex, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup, TaskClass, TaskEnd,
@@ -65,7 +65,7 @@ pub fn graph_submission(
 ) -> GraphSubmission {
     let (id, digest) = (job.clone(), GraphDigest::default());
     let spec = GraphSpec { id, digest, classes, tasks, complete: true };
-    GraphSubmission { spec: Box::new(spec), nonce, replace: false }
+    GraphSubmission { spec: Box::new(spec), nonce, if_taken: IfTaken::Refuse }
 }
 
 /// The end of an attempt, which took a microsecond.

@@ -1,7 +1,7 @@
 //! What a run of the cluster depends on, and its job.
 
 use syncline_scheduler::{
-    core::{GraphSubmission, Input, Submission, WorkerInfo},
+    core::{GraphSubmission, IfTaken, Input, Submission, WorkerInfo},
     ids::{Incarnation, JobId, ProcessId},
     sim,
     spec::{
@@ -98,7 +98,7 @@ impl Settings {
 /// What is submitted.
 pub fn submission(s: &Settings) -> Input {
     if s.trainings == 0 {
-        return Input::Submit(Submission { spec: Box::new(spec(s)), nonce: 7, replace: false });
+        return Input::Submit(Submission { spec: Box::new(spec(s)), nonce: 7, if_taken: IfTaken::Refuse });
     }
     let work = Work::Train(PreparedTraining::new(&spec(s)).unwrap());
     let rules = Rules { backoff: Backoff { first_ms: 1, longest_ms: 5 }, ..Rules::default() };
@@ -125,7 +125,7 @@ pub fn submission(s: &Settings) -> Input {
         tasks: flaky.chain((0..n).map(train)).chain(behind).chain([last]).collect(),
         complete: true,
     };
-    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false })
+    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, if_taken: IfTaken::Refuse })
 }
 
 /// Tasks that each call behind a training adds.

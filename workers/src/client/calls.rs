@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::{
-    CheckpointParts, ClientServiceClient, Collected, EngineFault, Forgotten, JobFolders, JobRecord,
+    CheckpointParts, ClientServiceClient, Collected, EngineFault, FolderGc, Forgotten, JobFolders, JobRecord,
     JobStream, StreamCursor, StreamEntry,
     status::{
         EngineStatus, Entry, EvaluationPoint, JobEvent, JobList, JobPhase, JobStatus, JobView, LiveWorker,
@@ -13,7 +13,7 @@ use syncline_rpc::{
     within,
 };
 use syncline_scheduler::{
-    core::{BarrierExplanation, KeptExplanations, TaskExplanation},
+    core::{BarrierExplanation, IfTaken, KeptExplanations, TaskExplanation},
     graph::TaskId,
     ids::{JobId, JobRef, Superstep},
     spec::JobSpec,
@@ -61,19 +61,23 @@ impl Client {
 
     /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, with the nonce of the
     /// job and whether it is a new one: the same spec again is the job that is there. Repeated while the
-    /// engine is away, which makes no second job. With `replace` a job of the same id that is over makes
-    /// room, with all that is stored of it but its snapshot files.
+    /// engine is away, which makes no second job. With [`IfTaken::Replace`] a job of the same id that is over
+    /// makes room, with all that is stored of it but its snapshot files.
     ///
     /// # Errors
     /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be
     /// replaced goes on, E132 if a blob was not uploaded; E135 if Redis does not do its part; E300 if no
     /// engine is reached, E136 if none leads.
-    pub(super) async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(u32, bool), ClientError> {
+    pub(super) async fn submit_spec(
+        &self,
+        spec: JobSpec,
+        if_taken: IfTaken,
+    ) -> Result<(u32, bool), ClientError> {
         let nonce: u32 = rand::random();
         let there = self
             .retry_for(Patience::all(self.patience.engine), |c| {
                 let spec = spec.clone();
-                async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
+                async move { c.submit(within(CALL_TIMEOUT), spec, nonce, if_taken).await }
             })
             .await?;
         Ok((there, there == nonce))
@@ -107,8 +111,7 @@ impl Client {
 
     /// What lies on the shards' disks in folders of jobs that nobody knows any more, and in which nothing was
     /// written for so long: checkpoints of jobs whose keys expired, or that Redis has lost, while no
-    /// engine was there; snapshots of jobs that were deleted or are over for more than a week. With
-    /// `remove` they are gone then.
+    /// engine was there; snapshots of jobs that were deleted or are over for more than a week.
     ///
     /// # Errors
     /// E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
@@ -117,11 +120,10 @@ impl Client {
         &self,
         what: JobFolders,
         older_than: Duration,
-        remove: bool,
+        gc: FolderGc,
     ) -> Result<Forgotten, ClientError> {
         let older_than_s = whole_seconds(older_than);
-        self.retry(|c| async move { c.gc_folders(within(GC_TIMEOUT), what, older_than_s, remove).await })
-            .await
+        self.retry(|c| async move { c.gc_folders(within(GC_TIMEOUT), what, older_than_s, gc).await }).await
     }
 
     /// A complete checkpoint of a training, whose parts the shards keep as blobs for a while.

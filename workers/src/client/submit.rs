@@ -13,6 +13,7 @@ use std::{
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_rpc::{ClientServiceClient, EngineFault, status::JobStatus, within};
 use syncline_scheduler::{
+    core::IfTaken,
     ids::{ContentDigest, JobId, JobRef, MAX_NAME_BYTES},
     spec::JobSpec,
     tasks::PreparedTraining,
@@ -90,7 +91,7 @@ impl Client {
     /// E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300
     /// if no engine is reached, E136 if none leads.
     pub async fn submit_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
-        self.upload_and_submit(job, false).await
+        self.upload_and_submit(job, IfTaken::Refuse).await
     }
 
     /// Submits a job as [`submit_prepared`](Self::submit_prepared); one of the same id that is over makes
@@ -99,7 +100,7 @@ impl Client {
     /// # Errors
     /// As [`submit_prepared`](Self::submit_prepared); E140 if the job of that id goes on.
     pub async fn replace_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
-        self.upload_and_submit(job, true).await
+        self.upload_and_submit(job, IfTaken::Replace).await
     }
 
     /// As [`submit`](Self::submit), as a new job in any case: under its own id, or if that is taken under the
@@ -122,7 +123,7 @@ impl Client {
         let (wanted, mut taken) = (spec.id, self.ids().await?);
         loop {
             spec.id = first_free(&wanted, &taken);
-            match self.submit_spec(spec.clone(), false).await {
+            match self.submit_spec(spec.clone(), IfTaken::Refuse).await {
                 Ok((nonce, true)) => return Ok(Submitted { id: spec.id, is_new: true, nonce, warnings }),
                 // Somebody else was faster.
                 Ok((_, false)) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => {
@@ -209,16 +210,16 @@ impl Client {
         .inspect(|job: &PreparedJob| job.warnings.iter().for_each(|warning| warn!("{warning}")))
     }
 
-    async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {
+    async fn upload_and_submit(&self, job: PreparedJob, if_taken: IfTaken) -> Result<Submitted, SubmitError> {
         let (id, warnings) = (job.spec.id.clone(), job.warnings.clone());
         // It may wait for these shards itself. Where all are there, what they have lost of it is uploaded.
         if self.lacks_shards().await
-            && let Some(nonce) = self.submitted_before(&job.spec, replace).await?
+            && let Some(nonce) = self.submitted_before(&job.spec, if_taken).await?
         {
             return Ok(Submitted { id, is_new: false, nonce, warnings });
         }
         let spec = self.upload(job).await?;
-        let (nonce, is_new) = self.submit_spec(spec, replace).await?;
+        let (nonce, is_new) = self.submit_spec(spec, if_taken).await?;
         Ok(Submitted { id, is_new, nonce, warnings })
     }
 
@@ -229,10 +230,10 @@ impl Client {
     }
 
     /// The nonce of the job that is there, where a submission is that one.
-    async fn submitted_before(&self, spec: &JobSpec, replace: bool) -> Result<Option<u32>, ClientError> {
+    async fn submitted_before(&self, spec: &JobSpec, if_taken: IfTaken) -> Result<Option<u32>, ClientError> {
         let ask = |c: ClientServiceClient| {
             let spec = spec.clone();
-            async move { c.submitted_before(within(CALL_TIMEOUT), spec, replace).await }
+            async move { c.submitted_before(within(CALL_TIMEOUT), spec, if_taken).await }
         };
         self.retry(ask).await
     }

@@ -21,9 +21,9 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
-    KnownJobs, OpenJob, PushProgress, Retention, ShardClient, ShardFault, ShardRequest, ShardResponse,
-    ShardState, SnapshotFile, Token, connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, FolderGc, Forgotten, HeldJob,
+    JobFolders, KnownJobs, OpenJob, PushProgress, Retention, ShardClient, ShardFault, ShardRequest,
+    ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -332,14 +332,14 @@ impl Rig {
     }
 
     /// What checkpoints are forgotten where no job is known.
-    pub fn collect_checkpoints(&self, shard: usize, remove: bool) -> Result<Forgotten, ShardFault> {
+    pub fn collect_checkpoints(&self, shard: usize, gc: FolderGc) -> Result<Forgotten, ShardFault> {
         let call = self.controls[shard].collect_folders(
             context::current(),
             EPOCH,
             JobFolders::Checkpoints,
             KnownJobs::default(),
             0,
-            remove,
+            gc,
         );
         self.runtime.block_on(call).unwrap()
     }

@@ -49,9 +49,9 @@ mod tests {
 
     fn submission((classes, tasks): (Vec<TaskClass>, Vec<NewTask>), digest: u8) -> Input {
         let job: JobId = "graph".parse().unwrap();
-        let GraphSubmission { mut spec, nonce, replace } = graph_submission(&job, 1, classes, tasks);
+        let GraphSubmission { mut spec, nonce, if_taken } = graph_submission(&job, 1, classes, tasks);
         spec.digest = GraphDigest::new([digest; 32]);
-        Input::SubmitGraph(GraphSubmission { spec, nonce, replace })
+        Input::SubmitGraph(GraphSubmission { spec, nonce, if_taken })
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     core::{
-        Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
+        Core, Effect, GraphSubmission, IfTaken, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
         departures::Departure, panics::Handling, submitting::is_same_job, turn::Turn,
     },
     fault_code::FaultCode,
@@ -54,12 +54,12 @@ impl Core {
     }
 
     fn submit_graph(&mut self, submission: GraphSubmission, turn: &mut Turn<'_>) -> Result<(), Refused> {
-        let GraphSubmission { spec, nonce, replace } = submission;
-        if self.graph_submitted_before(&spec.id, spec.digest, nonce, replace).is_some() {
+        let GraphSubmission { spec, nonce, if_taken } = submission;
+        if self.graph_submitted_before(&spec.id, spec.digest, nonce, if_taken).is_some() {
             return Ok(());
         }
         let job = TaskJob::submitted(&spec, nonce, turn.now_us)?;
-        self.check_name(&spec.id, replace, || match self.task_jobs.get(&spec.id) {
+        self.check_name(&spec.id, if_taken, || match self.task_jobs.get(&spec.id) {
             Some(there) => there.differences(&job),
             None => ", as a training".to_owned(),
         })?;
@@ -75,11 +75,11 @@ impl Core {
         id: &JobId,
         digest: GraphDigest,
         nonce: u32,
-        replace: bool,
+        if_taken: IfTaken,
     ) -> Option<GraphReceipt> {
         let there = self.task_jobs.get(id)?;
         let receipt = there.receipt(digest)?;
-        is_same_job(there.phase(), there.state.nonce == nonce, replace).then_some(receipt)
+        is_same_job(there.phase(), there.state.nonce == nonce, if_taken).then_some(receipt)
     }
 
     /// Whether a part of the graph with this nonce is there already.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
+    core::IfTaken,
     fault_code::FaultCode,
     ids::{JobId, JobRef},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex},
@@ -112,9 +113,12 @@ impl Client {
         let (classes, tasks) = graph.tasks()?;
         let (classes, digest) = (classes.to_vec(), graph.digest());
         let parts = parts(tasks, 0);
-        let replace = submission == Submission::Replacing;
+        let if_taken = match submission {
+            Submission::Same | Submission::New => IfTaken::Refuse,
+            Submission::Replacing => IfTaken::Replace,
+        };
         let mut tasks = Cow::Borrowed(tasks);
-        if replace && parts.len() > 1 {
+        if if_taken == IfTaken::Replace && parts.len() > 1 {
             let (id, classes, none) = (id.clone(), classes.clone(), Vec::new());
             let spec = GraphSpec { id, digest, classes, tasks: none, complete: false };
             tasks = Cow::Owned(self.ready_to_replace(spec, tasks.into_owned()).await?);
@@ -122,7 +126,7 @@ impl Client {
         let mut first = part(&tasks, parts.first().cloned().unwrap_or_default());
         // Of a job that is there nothing large is sent before the engine says that it is another one. One
         // that is replaced goes when the engine is told, and everything was uploaded before.
-        let large = first.iter().position(has_large_constants).filter(|_| !replace);
+        let large = first.iter().position(has_large_constants).filter(|_| if_taken == IfTaken::Refuse);
         let asks_first = large.is_some() && self.is_known(&id).await?;
         if asks_first {
             first.truncate(large.unwrap_or_default());
@@ -133,7 +137,7 @@ impl Client {
         // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the
         // same graph when it is submitted once more.
         let nonce: u32 = rand::random();
-        let mut there = self.send_first(spec.clone(), nonce, replace).await?;
+        let mut there = self.send_first(spec.clone(), nonce, if_taken).await?;
         let mut times_left = SENDS_AFTER_A_LOSS;
         while !there.is_closed {
             match self.send_rest(&id, there, &tasks).await {
@@ -141,7 +145,7 @@ impl Client {
                 // Redis has gone back by a moment, and the engine that knew better is gone as well.
                 Err(error) if times_left > 0 && has_lost_parts(&error) => {
                     times_left -= 1;
-                    there = self.send_first(spec.clone(), nonce, replace).await?;
+                    there = self.send_first(spec.clone(), nonce, if_taken).await?;
                 }
                 Err(error) => {
                     // Whoever has begun a job clears it away; another client may still be sending it
@@ -170,11 +174,11 @@ impl Client {
         &self,
         spec: GraphSpec,
         nonce: u32,
-        replace: bool,
+        if_taken: IfTaken,
     ) -> Result<GraphReceipt, ClientError> {
         self.retry(|c| {
             let spec = spec.clone();
-            async move { c.submit_graph(within(CALL_TIMEOUT), spec, nonce, replace).await }
+            async move { c.submit_graph(within(CALL_TIMEOUT), spec, nonce, if_taken).await }
         })
         .await
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use syncline_rpc::{Collected, Forgotten, JobFolders};
+use syncline_rpc::{Collected, FolderGc, Forgotten, JobFolders};
 use syncline_workers::client::Client;
 
 use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, count, log_as_command, print_json, say, time};
@@ -51,11 +51,12 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
             say(&format!("removed {}, {megabytes:.1} MB, that no job names", count(uploads.blobs, "blob")));
         }
         let checkpoints =
-            client.gc_folders(JobFolders::Checkpoints, args.older_than, args.checkpoints).await?;
+            client.gc_folders(JobFolders::Checkpoints, args.older_than, folder_gc(args.checkpoints)).await?;
         if !args.json {
             say_forgotten(JobFolders::Checkpoints, checkpoints, args.checkpoints, args.older_than);
         }
-        let snapshots = client.gc_folders(JobFolders::Snapshots, args.older_than, args.snapshots).await?;
+        let snapshots =
+            client.gc_folders(JobFolders::Snapshots, args.older_than, folder_gc(args.snapshots)).await?;
         if !args.json {
             say_forgotten(JobFolders::Snapshots, snapshots, args.snapshots, args.older_than);
             return Ok(());
@@ -68,6 +69,10 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
             forgotten_snapshot_bytes: snapshots.bytes,
         })
     })
+}
+
+fn folder_gc(removes: bool) -> FolderGc {
+    if removes { FolderGc::Remove } else { FolderGc::Count }
 }
 
 fn say_forgotten(what: JobFolders, Forgotten { folders, bytes }: Forgotten, removed: bool, age: Duration) {
