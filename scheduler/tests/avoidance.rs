@@ -131,7 +131,7 @@ fn given(effect: Effect) -> Given {
     let Effect::Orders { worker, orders } = effect else { return Vec::new() };
     let one = |order: Order| match order {
         Order::Run(group) => {
-            let job = group.job.to_string();
+            let job = group.submission.job.to_string();
             group.tasks.iter().map(|order| (worker, job.clone(), order.task.0)).collect::<Vec<_>>()
         }
         other => panic!("{other:?}"),

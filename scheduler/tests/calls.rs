@@ -9,12 +9,12 @@ use std::{
 
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::{ContentDigest, JobId},
+    ids::{ContentDigest, JobId, SubmissionId},
     sim::{new_task, task_end},
     tasks::{
-        Arg, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId, Gives,
-        LostValues, NewTask, OnFailure, OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules,
-        Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value, Work,
+        Arg, Attempt, Attempts, Backoff, BlobValue, Bytes, Capacity, Failure, FailureCause, FunctionId,
+        Gives, LostValues, NewTask, OnFailure, OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup,
+        Rules, Spawned, TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value, Work,
     },
 };
 
@@ -129,7 +129,8 @@ impl CallWorker {
         self.held.clear();
         let mut named = BTreeSet::new();
         for order in &self.inbox {
-            if let Order::Run(OrderGroup { job, tasks, .. }) = order {
+            if let Order::Run(OrderGroup { submission, tasks, .. }) = order {
+                let job = &submission.job;
                 named.extend(tasks.iter().map(|order| (job.clone(), order.task, order.attempt)));
             }
         }
@@ -145,7 +146,7 @@ impl CallWorker {
     pub fn read_orders(&mut self) {
         for order in std::mem::take(&mut self.inbox) {
             match order {
-                Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
+                Order::Run(OrderGroup { submission: SubmissionId { job, nonce }, tasks, .. }) => {
                     // What it did already and has not reported is reported, not done again.
                     let ended = |order: &TaskOrder| {
                         let same = |(of, _, end): &(JobId, u32, TaskEnd)| {
@@ -157,8 +158,8 @@ impl CallWorker {
                     self.held.extend(open.into_iter().map(|o| ((job.clone(), o.task.0), (nonce, o))));
                 }
                 Order::Recall(recall) => {
-                    for (task, attempt) in recall.tasks {
-                        let key = (recall.job.clone(), task.0);
+                    for Attempt { task, attempt } in recall.tasks {
+                        let key = (recall.submission.job.clone(), task.0);
                         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
                             self.held.remove(&key);
                             self.drop_dependents(&key.0, key.1);
@@ -167,18 +168,19 @@ impl CallWorker {
                 }
                 Order::GiveBack(asked) => {
                     // Every second one has begun.
-                    for (task, attempt) in asked.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
-                        self.give_back(&asked.job, asked.nonce, *task, *attempt);
+                    for asked_back in asked.tasks.iter().filter(|attempt| attempt.task.0 % 2 == 0) {
+                        self.give_back(&asked.submission, asked_back);
                     }
                 }
                 Order::Stop(stop) => {
                     // Every second one has not begun, or checks whether it is to stop; the others go on.
-                    for (task, attempt) in stop.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
-                        let key = (stop.job.clone(), task.0);
-                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == *attempt) {
+                    let SubmissionId { job, nonce } = stop.submission;
+                    for Attempt { task, attempt } in stop.tasks.into_iter().filter(|of| of.task.0 % 2 == 0) {
+                        let key = (job.clone(), task.0);
+                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
                             self.held.remove(&key);
-                            let end = task_end(task.0, *attempt, Outcome::Stopped);
-                            self.reports.push_back((stop.job.clone(), stop.nonce, end));
+                            let end = task_end(task.0, attempt, Outcome::Stopped);
+                            self.reports.push_back((job.clone(), nonce, end));
                         }
                     }
                 }
@@ -186,13 +188,14 @@ impl CallWorker {
         }
     }
 
-    fn give_back(&mut self, job: &JobId, nonce: u32, task: TaskIndex, attempt: u16) {
+    fn give_back(&mut self, SubmissionId { job, nonce }: &SubmissionId, asked: &Attempt) {
+        let Attempt { task, attempt } = *asked;
         let key = (job.clone(), task.0);
         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
             self.held.remove(&key);
             self.drop_dependents(job, task.0);
             let end = task_end(task.0, attempt, Outcome::GivenBack);
-            self.reports.push_back((job.clone(), nonce, end));
+            self.reports.push_back((job.clone(), *nonce, end));
         }
     }
 
@@ -204,8 +207,7 @@ impl CallWorker {
     /// All that it has reported or has to, in order.
     pub fn unacknowledged(&self) -> Vec<ReportGroup> {
         let group = |(job, nonce, end): &(JobId, u32, TaskEnd)| ReportGroup {
-            job: job.clone(),
-            nonce: *nonce,
+            submission: SubmissionId { job: job.clone(), nonce: *nonce },
             ended: vec![end.clone()],
         };
         self.reports.iter().map(group).collect()
@@ -214,7 +216,8 @@ impl CallWorker {
     /// The engine has these reports.
     pub fn acknowledge(&mut self, groups: &[ReportGroup]) {
         let has = |group: &ReportGroup, job: &JobId, end: &TaskEnd| {
-            group.job == *job && group.ended.iter().any(|e| (e.task, e.attempt) == (end.task, end.attempt))
+            group.submission.job == *job
+                && group.ended.iter().any(|e| (e.task, e.attempt) == (end.task, end.attempt))
         };
         self.reports.retain(|(job, _, end)| !groups.iter().any(|group| has(group, job, end)));
     }
@@ -222,9 +225,8 @@ impl CallWorker {
     /// What it has run and not reported.
     pub fn begun(&self) -> Vec<Attempts> {
         let attempts = |(job, nonce, end): &(JobId, u32, TaskEnd)| Attempts {
-            job: job.clone(),
-            nonce: *nonce,
-            tasks: vec![(end.task, end.attempt)],
+            submission: SubmissionId { job: job.clone(), nonce: *nonce },
+            tasks: vec![Attempt { task: end.task, attempt: end.attempt }],
         };
         self.reports.iter().map(attempts).collect()
     }

@@ -65,9 +65,9 @@ fn last_event(core: &mut Core) -> Happening {
 fn told(effects: &[Effect]) -> Vec<(char, Vec<u32>)> {
     let order = |order: &Order| match order {
         Order::Run(group) => ('r', group.tasks.iter().map(|order| order.task.0).collect()),
-        Order::Recall(of) => ('c', of.tasks.iter().map(|(task, _)| task.0).collect()),
+        Order::Recall(of) => ('c', of.tasks.iter().map(|of| of.task.0).collect()),
         Order::GiveBack(of) => panic!("{of:?}"),
-        Order::Stop(of) => ('s', of.tasks.iter().map(|(task, _)| task.0).collect()),
+        Order::Stop(of) => ('s', of.tasks.iter().map(|of| of.task.0).collect()),
     };
     let orders = effects.iter().filter_map(|effect| match effect {
         Effect::Orders { orders, .. } => Some(orders.iter().map(order)),

@@ -91,8 +91,8 @@ fn told(effect: &Effect) -> Vec<Told> {
     let Effect::Orders { orders, .. } = effect else { return Vec::new() };
     let one = |order: &Order| match order {
         Order::Run(group) => group.tasks.iter().map(|order| ('r', order.task.0)).collect::<Vec<_>>(),
-        Order::Recall(of) => of.tasks.iter().map(|(task, _)| ('c', task.0)).collect(),
-        Order::Stop(of) => of.tasks.iter().map(|(task, _)| ('s', task.0)).collect(),
+        Order::Recall(of) => of.tasks.iter().map(|of| ('c', of.task.0)).collect(),
+        Order::Stop(of) => of.tasks.iter().map(|of| ('s', of.task.0)).collect(),
         Order::GiveBack(of) => panic!("{of:?}"),
     };
     orders.iter().flat_map(one).collect()

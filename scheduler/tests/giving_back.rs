@@ -2,11 +2,11 @@
 
 use syncline_scheduler::{
     core::{Core, Effect, Input, WorkerInfo},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, SubmissionId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Attempts, Capacity, FunctionId, Needs, Order, Outcome, Rules, TaskClass, TaskIndex, TaskQuery,
-        TaskState, TaskView, Value, Work,
+        Attempt, Attempts, Capacity, FunctionId, Needs, Order, Outcome, Rules, TaskClass, TaskIndex,
+        TaskQuery, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -102,7 +102,7 @@ type Told = (Incarnation, char, Vec<(u32, u16)>);
 
 fn told(effect: Effect) -> Vec<Told> {
     let Effect::Orders { worker, orders } = effect else { return Vec::new() };
-    let plain = |tasks: &[(TaskIndex, u16)]| tasks.iter().map(|(task, attempt)| (task.0, *attempt)).collect();
+    let plain = |tasks: &[Attempt]| tasks.iter().map(|of| (of.task.0, of.attempt)).collect();
     let one = |order: &Order| match order {
         Order::Run(group) => {
             (worker, 'r', group.tasks.iter().map(|order| (order.task.0, order.attempt)).collect())
@@ -232,12 +232,20 @@ fn of_a_paused_job_nothing_is_asked_back() {
     assert_eq!(resumed.iter().map(|(worker, what, _)| (*worker, *what)).collect::<Vec<_>>(), [(BUSY, 'g')]);
 }
 
+/// Attempts at tasks of the job that was submitted with this nonce.
+fn attempts(nonce: u32, tasks: impl IntoIterator<Item = (u32, u16)>) -> Attempts {
+    let attempt = |(task, attempt)| Attempt { task: TaskIndex(task), attempt };
+    Attempts {
+        submission: SubmissionId { job: id(), nonce },
+        tasks: tasks.into_iter().map(attempt).collect(),
+    }
+}
+
 #[test]
 fn who_leaves_fails_what_it_has_begun_where_that_must_not_begin_twice_and_nothing_else() {
     let mut world = World::new();
     world.join(OTHER, "f");
-    let tasks = vec![(TaskIndex(1), 1)];
-    let begun = vec![Attempts { job: id(), nonce: NONCE, tasks }];
+    let begun = vec![attempts(NONCE, [(1, 1)])];
     // No crash is allowed: task 1 fails, and with it the job.
     world.give(Input::WorkerLeft { worker: BUSY, begun: begun.clone() });
     assert_eq!(world.failed(), [1]);
@@ -257,8 +265,8 @@ fn who_is_gone_fails_what_it_was_told_of_where_that_must_not_begin_twice_and_not
     let gone = |told: std::ops::Range<u32>, nonce: u32| {
         let mut world = World::new();
         world.join(OTHER, "f");
-        let tasks = (1..10).filter(|task| !told.contains(task)).map(|task| (TaskIndex(task), 1)).collect();
-        let never_told = vec![Attempts { job: id(), nonce, tasks }];
+        let tasks = (1..10).filter(|task| !told.contains(task)).map(|task| (task, 1));
+        let never_told = vec![attempts(nonce, tasks)];
         let given = world.give(Input::WorkerGone { worker: BUSY, reason: "dead".into(), never_told });
         (given, world.failed())
     };
@@ -283,7 +291,7 @@ fn workers_that_are_stopped_one_after_the_other_cost_a_long_task_no_attempt() {
     for n in 1..=4 {
         let worker = Incarnation(u64::from(n));
         assert_eq!(world.join(worker, "f"), [(worker, 'r', vec![(0, n)])]);
-        let begun = vec![Attempts { job: id(), nonce: NONCE, tasks: vec![(TaskIndex(0), n)] }];
+        let begun = vec![attempts(NONCE, [(0, n)])];
         world.give(Input::WorkerLeft { worker, begun });
     }
     assert_eq!(world.views()[0].state, TaskState::Ready);
@@ -296,8 +304,8 @@ fn a_task_under_which_workers_are_stopped_again_and_again_fails_and_one_that_nev
     let mut stop = |world: &mut World, begun: bool| {
         let worker = join.next().unwrap();
         world.join(worker, "f");
-        let tasks = if begun { vec![(TaskIndex(0), world.views()[0].attempts)] } else { Vec::new() };
-        world.give(Input::WorkerLeft { worker, begun: vec![Attempts { job: id(), nonce: NONCE, tasks }] });
+        let tasks = begun.then(|| (0, world.views()[0].attempts));
+        world.give(Input::WorkerLeft { worker, begun: vec![attempts(NONCE, tasks)] });
         world.views()[0].state
     };
     for n in 1..=20 {

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::{Core, Input, WorkerInfo},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, SubmissionId},
     sim::{graph_submission, new_task},
     tasks::{Capacity, FunctionId, Progress, Rules, RunningCall, TaskClass, TaskIndex, TaskQuery, Work},
 };
@@ -35,7 +35,8 @@ fn a_task_shows_since_when_it_runs_and_how_far_it_is_where_the_worker_that_has_i
 
     let call = |job: &str, nonce, task, attempt| {
         let progress = Some(Progress { done: 1, total: 4, text: "a.csv".to_owned() });
-        RunningCall { job: job.parse().unwrap(), nonce, task, attempt, running_ms: 500, progress }
+        let submission = SubmissionId { job: job.parse().unwrap(), nonce };
+        RunningCall { submission, task, attempt, running_ms: 500, progress }
     };
     let (own, others) = (of_worker(WORKER), of_worker(OTHER));
     #[rustfmt::skip]

@@ -42,8 +42,9 @@ impl World {
             let Effect::Orders { orders, .. } = effect else { continue };
             for order in orders {
                 let Order::Run(group) = order else { continue };
-                *given.entry(group.job.to_string()).or_default() += group.tasks.len();
-                self.held.extend(group.tasks.iter().map(|t| (group.job.clone(), t.task.0, t.attempt)));
+                *given.entry(group.submission.job.to_string()).or_default() += group.tasks.len();
+                self.held
+                    .extend(group.tasks.iter().map(|t| (group.submission.job.clone(), t.task.0, t.attempt)));
             }
         }
         given
@@ -140,7 +141,7 @@ fn the_higher_priority_has_all_free_slots_of_all_workers_before_a_lower_one_has_
                 _ => None,
             });
             let groups = orders.flatten().filter_map(|order| match order {
-                Order::Run(group) if group.job == id(name) => Some(group.tasks.len() as u64),
+                Order::Run(group) if group.submission.job == id(name) => Some(group.tasks.len() as u64),
                 _ => None,
             });
             groups.sum::<u64>()

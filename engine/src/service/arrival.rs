@@ -87,7 +87,7 @@ mod tests {
         core::{Blame, TaskKey},
         fault_code::FaultCode,
         graph::TaskId,
-        ids::{Generation, Incarnation, RunId, ShardIndex},
+        ids::{Generation, Incarnation, RunId, ShardIndex, SubmissionId},
         sim::task_end,
         tasks::{Capacity, Failure, FailureCause, RunningCall, TaskIndex},
     };
@@ -112,8 +112,8 @@ mod tests {
 
         let progress = Some(Progress { text: long(), ..Progress::default() });
         let (task, attempt) = (TaskIndex(0), 1);
-        let call =
-            RunningCall { job: "job".parse().unwrap(), nonce: 1, task, attempt, running_ms: 0, progress };
+        let submission = SubmissionId { job: "job".parse().unwrap(), nonce: 1 };
+        let call = RunningCall { submission: submission.clone(), task, attempt, running_ms: 0, progress };
         let calls = Some(vec![call; MAX_RUNNING_TOLD + 1]);
         let (blocked_on, transport) = (Some(long()), Some(long()));
         let lost = UnreachedShard {
@@ -140,7 +140,7 @@ mod tests {
         let key = TaskKey { run, task, attempt: 1 };
         let outcome =
             core::Outcome::Failed { code: FaultCode::new("E327"), reason: long(), blame: Blame::Job };
-        let report = TaskReport { key: key.clone(), ended_ago_us: 0, outcome };
+        let report = TaskReport { key, ended_ago_us: 0, outcome };
         let core::Outcome::Failed { reason, .. } = vec![report].arrived().remove(0).outcome else {
             unreachable!("it failed")
         };
@@ -148,7 +148,7 @@ mod tests {
 
         let failure = Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: long() };
         let ended = vec![task_end(0, 1, tasks::Outcome::Failed(failure))];
-        let group = ReportGroup { job: key.run.job, nonce: 1, ended };
+        let group = ReportGroup { submission, ended };
         let tasks::Outcome::Failed(failure) = group.arrived().ended.remove(0).outcome else {
             unreachable!("it failed")
         };

@@ -189,7 +189,7 @@ impl ServiceContext {
         }
         let told = self.lead().ok()?.sessions.calls();
         let calls = told.iter().flat_map(|(_, (_, calls))| calls.iter());
-        wait_to_store(calls.filter(|call| call.job == *job))
+        wait_to_store(calls.filter(|call| call.submission.job == *job))
     }
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, mem};
 
 use syncline_rpc::Orders;
-use syncline_scheduler::tasks::{Attempts, Order, OrderArg, OrderGroup, TaskOrder};
+use syncline_scheduler::tasks::{Attempt, Attempts, Order, OrderArg, OrderGroup, TaskOrder};
 
 /// Most that one answer carries, unless a single task has more.
 const MAX_ANSWER: MessageSize = MessageSize { tasks: 4_096, bytes: 4 << 20 };
@@ -123,14 +123,17 @@ impl OrderLog {
 
 /// What a worker is to begin by an order.
 pub(super) fn attempts_to_begin(order: &Order) -> Option<Attempts> {
-    let Order::Run(OrderGroup { job, nonce, tasks, .. }) = order else { return None };
-    let tasks = tasks.iter().map(|order| (order.task, order.attempt)).collect();
-    Some(Attempts { job: job.clone(), nonce: *nonce, tasks })
+    let Order::Run(OrderGroup { submission, tasks, .. }) = order else { return None };
+    let attempt = |order: &TaskOrder| Attempt { task: order.task, attempt: order.attempt };
+    Some(Attempts { submission: submission.clone(), tasks: tasks.iter().map(attempt).collect() })
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{FunctionId, OneArg, TaskIndex, Value};
+    use syncline_scheduler::{
+        ids::SubmissionId,
+        tasks::{FunctionId, OneArg, TaskIndex, Value},
+    };
 
     use super::*;
 
@@ -147,12 +150,13 @@ mod tests {
 
     fn run(tasks: Vec<TaskOrder>) -> Order {
         let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
-        let job = "tasks".parse().unwrap();
-        Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks })
+        let submission = SubmissionId { job: "tasks".parse().unwrap(), nonce: 1 };
+        Order::Run(OrderGroup { submission, function, slots: 1, run_limit_ms: None, tasks })
     }
 
     fn recall(n: u32) -> Order {
-        Order::Recall(Attempts { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
+        let submission = SubmissionId { job: "tasks".parse().unwrap(), nonce: 1 };
+        Order::Recall(Attempts { submission, tasks: vec![Attempt { task: TaskIndex(n), attempt: 1 }] })
     }
 
     /// The numbers of the tasks of each order.
@@ -160,7 +164,7 @@ mod tests {
         let of = |order: &Order| match order {
             Order::Run(group) => group.tasks.iter().map(|t| t.task.0).collect(),
             Order::Recall(attempts) | Order::Stop(attempts) | Order::GiveBack(attempts) => {
-                attempts.tasks.iter().map(|(task, _)| task.0).collect()
+                attempts.tasks.iter().map(|of| of.task.0).collect()
             }
         };
         orders.iter().map(of).collect()
@@ -193,7 +197,7 @@ mod tests {
         log.push(run(vec![task(0, 1)]));
         log.mark_retold();
         let attempts = |log: &mut OrderLog| {
-            let tasks = |attempts: Attempts| attempts.tasks.into_iter().map(|(task, _)| task.0);
+            let tasks = |attempts: Attempts| attempts.tasks.into_iter().map(|of| of.task.0);
             log.close().into_iter().flat_map(tasks).collect::<Vec<u32>>()
         };
         log.push(run(vec![task(1, 1)]));

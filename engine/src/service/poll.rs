@@ -78,8 +78,8 @@ impl Sessions {
 mod tests {
     use syncline_scheduler::{
         core::{EvaluationPart, Work, WorkerInfo},
-        ids::{Generation, RunId},
-        tasks::{Attempts, Order, TaskIndex},
+        ids::{Generation, RunId, SubmissionId},
+        tasks::{Attempt, Attempts, Order, TaskIndex},
     };
 
     use super::*;
@@ -96,7 +96,8 @@ mod tests {
     }
 
     fn recall(n: u32) -> Order {
-        Order::Recall(Attempts { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
+        let submission = SubmissionId { job: "tasks".parse().unwrap(), nonce: 1 };
+        Order::Recall(Attempts { submission, tasks: vec![Attempt { task: TaskIndex(n), attempt: 1 }] })
     }
 
     fn sessions() -> Sessions {

@@ -6,7 +6,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::IfTaken,
-    ids::JobId,
+    ids::{JobId, SubmissionId},
     tasks::{
         Arg, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup,
         TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value,
@@ -91,7 +91,7 @@ impl ScriptedWorker {
     }
 
     fn ended(&self, job: &JobId, ended: Vec<TaskEnd>) -> EndedTasks {
-        let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended }];
+        let groups = vec![ReportGroup { submission: SubmissionId { job: job.clone(), nonce: NONCE }, ended }];
         EndedTasks { under: self.cursor.epoch, groups }
     }
 

@@ -17,7 +17,7 @@ use syncline_rpc::{
 use syncline_scheduler::{
     core::IfTaken,
     graph::TaskId,
-    ids::{ContentDigest, JobId, JobRef, Superstep},
+    ids::{ContentDigest, JobId, JobRef, SubmissionId, Superstep},
     tasks::{
         Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
         Progress, RunningCall, TaskIndex, TaskQuery, TaskState,
@@ -100,8 +100,7 @@ async fn a_job_whose_calls_all_have_values_that_no_shard_takes_says_that_it_wait
     let job = submit(&client, graph("large", vec![call(b"1"), call(b"2")])).await;
     assert_eq!(worker.tasks().await.len(), 2);
     let call = |(task, text): (u32, &str)| RunningCall {
-        job: job.clone(),
-        nonce: NONCE,
+        submission: SubmissionId { job: job.clone(), nonce: NONCE },
         task: TaskIndex(task),
         attempt: 1,
         running_ms: 0,

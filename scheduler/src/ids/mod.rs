@@ -6,6 +6,7 @@ mod job_ref;
 mod name;
 mod number;
 mod run;
+mod submission;
 
 pub use content_digest::{ContentDigest, InvalidContentDigest};
 pub use job_ref::JobRef;
@@ -13,3 +14,4 @@ pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
 pub use number::{EngineEpoch, Incarnation, ProcessId, RegistrationId, ShardIndex, StateDirId, Superstep};
 pub(crate) use run::MOST_LOST;
 pub use run::{Generation, RunId};
+pub use submission::SubmissionId;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::shell::Shell;
 use crate::{
     core::{Core, Effect, GraphSubmission, IfTaken, Input},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, SubmissionId},
     tasks::{
         ClassIndex, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup, TaskClass, TaskEnd,
         TaskIndex, TaskOrder,
@@ -44,7 +44,8 @@ impl<S: Shell> TaskPlane<S> {
                     let Order::Run(group) = order else { continue };
                     let end = |order: &TaskOrder| task_end(order.task.0, order.attempt, outcome(order));
                     let ended = group.tasks.iter().map(end).collect();
-                    inbox.push_back(tasks_ended(worker, &group.job, group.nonce, ended));
+                    let SubmissionId { job, nonce } = &group.submission;
+                    inbox.push_back(tasks_ended(worker, job, *nonce, ended));
                 }
             }
         }
@@ -75,6 +76,6 @@ pub fn task_end(task: u32, attempt: u16, outcome: Outcome) -> TaskEnd {
 
 /// The report of a worker on tasks of one job.
 pub fn tasks_ended(worker: Incarnation, job: &JobId, nonce: u32, ended: Vec<TaskEnd>) -> Input {
-    let groups = vec![ReportGroup { job: job.clone(), nonce, ended }];
+    let groups = vec![ReportGroup { submission: SubmissionId { job: job.clone(), nonce }, ended }];
     Input::TasksEnded { worker, groups, under_another: false }
 }

@@ -26,7 +26,7 @@ pub use capacity::Capacity;
 pub use class::{Backoff, FunctionId, Needs, OnFailure, Rules, TaskClass, Work};
 pub use graph_digest::{GraphDigest, InvalidDigest};
 pub use new_task::{Arg, ClassIndex, GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskRef};
-pub use order::{Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskOrder};
+pub use order::{Attempt, Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskOrder};
 pub use preview::Preview;
 pub use report::{
     Failure, FailureCause, Gives, LostValues, MAX_LOST_VALUES, Outcome, ReportGroup, Spawned, TaskEnd,

@@ -5,7 +5,7 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionId, TaskFailure, TaskIndex, Value};
-use crate::ids::JobId;
+use crate::ids::SubmissionId;
 
 /// One entry of what a worker is told, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +26,7 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderGroup {
     /// Job that the tasks belong to.
-    pub job: JobId,
-    /// Tells the job from others of the same name.
-    pub nonce: u32,
+    pub submission: SubmissionId,
     /// Function that is called.
     pub function: FunctionId,
     /// Slots of the worker that each call takes up.
@@ -120,11 +118,18 @@ impl OrderArg {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
     /// Job that the tasks belong to.
-    pub job: JobId,
-    /// Tells the job from others of the same name.
-    pub nonce: u32,
-    /// Each task with its attempt, from 1: an older or newer one is not meant.
-    pub tasks: Vec<(TaskIndex, u16)>,
+    pub submission: SubmissionId,
+    /// Which attempt at each task: an older or newer one is not meant.
+    pub tasks: Vec<Attempt>,
+}
+
+/// One attempt at one task of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Index in the job.
+    pub task: TaskIndex,
+    /// From 1.
+    pub attempt: u16,
 }
 
 #[cfg(test)]

@@ -5,17 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::{NewTask, Preview, TaskClass, TaskIndex, Value};
 use crate::{
     fault_code::FaultCode,
-    ids::{ContentDigest, JobId},
+    ids::{ContentDigest, SubmissionId},
 };
 
 /// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a
 /// repeated one changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportGroup {
-    /// Job that the tasks belong to.
-    pub job: JobId,
     /// As in the order: the report of another job of the same name changes nothing.
-    pub nonce: u32,
+    pub submission: SubmissionId,
     /// What ended, the first first.
     pub ended: Vec<TaskEnd>,
 }

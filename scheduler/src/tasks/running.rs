@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::TaskIndex;
-use crate::ids::JobId;
+use crate::ids::SubmissionId;
 
 /// How far a function says it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +46,7 @@ impl fmt::Display for Progress {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningCall {
     /// Job that the task belongs to.
-    pub job: JobId,
-    /// Tells the job from others of the same name.
-    pub nonce: u32,
+    pub submission: SubmissionId,
     /// Index in the job.
     pub task: TaskIndex,
     /// From 1.
@@ -80,8 +78,7 @@ mod tests {
     #[test]
     fn a_job_waits_for_the_shards_where_every_call_that_runs_has_its_value_and_none_takes_it() {
         let call = |text: &str| RunningCall {
-            job: "job".parse().unwrap(),
-            nonce: 1,
+            submission: SubmissionId { job: "job".parse().unwrap(), nonce: 1 },
             task: TaskIndex(0),
             attempt: 1,
             running_ms: 0,

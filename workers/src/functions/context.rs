@@ -12,16 +12,9 @@ use super::{
 use crate::client::{Client, GraphRun, TaskError};
 use syncline_scheduler::{
     core::Trained,
-    ids::JobId,
+    ids::{JobId, SubmissionId},
     tasks::{PreparedTraining, TaskIndex, TaskOrder, TrainingChanges},
 };
-
-/// A job of general tasks, told from others of its name.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct JobKey {
-    pub job: JobId,
-    pub nonce: u32,
-}
 
 /// The task that a function runs for, and its graph, to which it may add calls. A function takes a `&Context`
 /// as its first parameter if it needs one:
@@ -37,7 +30,7 @@ pub(crate) struct JobKey {
 /// }
 /// ```
 pub struct Context {
-    job: Arc<JobKey>,
+    submission: Arc<SubmissionId>,
     task: TaskIndex,
     attempt: u16,
     /// People may look at what the task gives.
@@ -50,20 +43,20 @@ pub struct Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task {} of job {}, attempt {}", self.task, self.job.job, self.attempt)
+        write!(f, "task {} of job {}, attempt {}", self.task, self.submission.job, self.attempt)
     }
 }
 
 impl Context {
     pub(crate) fn new(
-        job: Arc<JobKey>,
+        submission: Arc<SubmissionId>,
         order: &TaskOrder,
         stop: Arc<StopFlag>,
         progress: Arc<ProgressCell>,
         cluster: Arc<OwnCluster>,
     ) -> Self {
         let TaskOrder { task, attempt, is_shown, .. } = *order;
-        Self { job, task, attempt, is_shown, stop, progress, cluster, added: Mutex::new(None) }
+        Self { submission, task, attempt, is_shown, stop, progress, cluster, added: Mutex::new(None) }
     }
 
     /// One for unit tests of a function: of task 0 of a job `test`, at its first attempt, which nobody
@@ -79,16 +72,16 @@ impl Context {
     /// assert_eq!(first_half(&Context::for_test(), lines), ["a"]);
     /// ```
     pub fn for_test() -> Self {
-        let job = JobKey { job: "test".parse().expect("it is a name"), nonce: 0 };
+        let submission = SubmissionId { job: "test".parse().expect("it is a name"), nonce: 0 };
         let (task, args, after) = (TaskIndex(0), Vec::new(), Vec::new());
         let order = TaskOrder { task, attempt: 1, args, after, is_shown: false };
         let cluster = Arc::new(OwnCluster::nowhere());
-        Self::new(Arc::new(job), &order, Arc::default(), Arc::default(), cluster)
+        Self::new(Arc::new(submission), &order, Arc::default(), Arc::default(), cluster)
     }
 
     /// The job that the task belongs to.
     pub fn job(&self) -> &JobId {
-        &self.job.job
+        &self.submission.job
     }
 
     /// The task's index in its graph.

@@ -45,8 +45,6 @@ mod wire_size;
 pub use argument::{ArgumentError, CallArguments, IntoArgument};
 #[cfg(feature = "worker")]
 pub use context::Context;
-#[cfg(feature = "worker")]
-pub(crate) use context::JobKey;
 pub(crate) use encoding::decode;
 #[cfg(feature = "worker")]
 pub(crate) use fault::CallFault;

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 use syncline_scheduler::{
     fault_code::FaultCode,
+    ids::SubmissionId,
     tasks::{Arg, Failure, FailureCause, Outcome, TaskIndex, TaskOrder, TaskRef},
 };
 
 use super::{
-    ArgumentError, CallFault, CallOptions, Context, Function, FunctionError, GraphParts, JobKey, Next,
-    OwnCluster, RegisteredTwice, Registry, StopFlag, TaskGraph, registry::CallOutput,
+    ArgumentError, CallFault, CallOptions, Context, Function, FunctionError, GraphParts, Next, OwnCluster,
+    RegisteredTwice, Registry, StopFlag, TaskGraph, registry::CallOutput,
 };
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 
 fn context() -> Context {
-    let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
+    let key = SubmissionId { job: "job".parse().unwrap(), nonce: 7 };
     Context::new(
         Arc::new(key),
         &order(false),
@@ -137,7 +138,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
         .register_async(Function::<(), u8>::new("f"), async || std::future::pending::<u8>().await)
         .unwrap();
     let stop = Arc::new(StopFlag::default());
-    let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
+    let key = SubmissionId { job: "job".parse().unwrap(), nonce: 7 };
     let context = Context::new(
         Arc::new(key),
         &order(false),
@@ -178,7 +179,7 @@ fn what_functions_return_table() {
 
 #[test]
 fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
-    let key = Arc::new(JobKey { job: "job".parse().unwrap(), nonce: 7 });
+    let key = Arc::new(SubmissionId { job: "job".parse().unwrap(), nonce: 7 });
     let shown = |registry: &Registry| {
         let context = Context::new(
             key.clone(),

@@ -9,12 +9,12 @@ use super::{
     lease_builder::LeaseBuilder,
     leasing::{Matching, TaskAssigner},
     ready_class::ReadyClass,
-    worker_load::WorkerLoad,
+    worker_load::{TaskOfJob, WorkerLoad},
 };
 use crate::{
     core::{Effect, panics::Handling},
-    ids::{Incarnation, JobId},
-    tasks::TaskState,
+    ids::Incarnation,
+    tasks::{TaskIndex, TaskState},
 };
 
 impl TaskJob {
@@ -34,8 +34,7 @@ impl TaskJob {
 #[derive(Debug, Clone)]
 pub(super) struct EmptiedWorker {
     worker: Incarnation,
-    /// Job and number of the task.
-    task: (JobId, u32),
+    task: TaskOfJob,
     since_us: u64,
     /// For how long nothing of it may end before another one is emptied in its place.
     patience_us: u64,
@@ -67,7 +66,8 @@ impl TaskAssigner {
                     self.lease_alone(*worker, &ready, task, matching, effects);
                     continue;
                 }
-                emptied = emptied.or_else(|| self.to_empty(&able, (&ready.job, task), matching.now_us));
+                let to_be_alone = TaskOfJob { job: ready.job.clone(), task: TaskIndex(task) };
+                emptied = emptied.or_else(|| self.to_empty(&able, to_be_alone, matching.now_us));
                 break;
             }
         }
@@ -94,14 +94,8 @@ impl TaskAssigner {
     /// Whom to empty for a task: the one that is being emptied, as long as its tasks end; else the one of
     /// which something has ended last, because what it has is likely to be short. One that is given up without
     /// another in its place rests as long as it was waited for: what is short passes meanwhile.
-    fn to_empty(
-        &self,
-        able: &[Incarnation],
-        (job, task): (&JobId, u32),
-        now_us: u64,
-    ) -> Option<EmptiedWorker> {
+    fn to_empty(&self, able: &[Incarnation], task: TaskOfJob, now_us: u64) -> Option<EmptiedWorker> {
         let load = |worker: &Incarnation| &self.loads[worker];
-        let task = (job.clone(), task);
         let before = self.emptied.clone().filter(|emptied| able.contains(&emptied.worker));
         let (mut patience_us, mut given_up) = (PATIENCE_US, None);
         if let Some(before) = before {
@@ -155,11 +149,10 @@ impl TaskAssigner {
         self.emptied_for(worker).is_some()
     }
 
-    /// Job and number of the task for which a worker takes nothing more until it has nothing.
-    pub(super) fn emptied_for(&self, worker: Incarnation) -> Option<(&JobId, u32)> {
+    /// The task for which a worker takes nothing more until it has nothing.
+    pub(super) fn emptied_for(&self, worker: Incarnation) -> Option<&TaskOfJob> {
         let emptied = self.emptied.as_ref().filter(|emptied| emptied.worker == worker)?;
-        let (job, task) = &emptied.task;
-        emptied.rests_until_us.is_none().then_some((job, *task))
+        emptied.rests_until_us.is_none().then_some(&emptied.task)
     }
 
     /// Whether what a worker has is a task that is to be alone.

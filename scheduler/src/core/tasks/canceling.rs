@@ -5,7 +5,7 @@ use super::{TaskJob, ending::exceeds_inline_limit, values::ValueWithPreview};
 use crate::{
     core::{Cancellation, Core, Happening, Phase, turn::Turn},
     ids::JobRef,
-    tasks::{Outcome, TaskEnd, TaskIndex, TaskState},
+    tasks::{Outcome, TaskEnd, TaskState},
 };
 
 impl Core {
@@ -66,8 +66,7 @@ impl TaskJob {
                 self.recall_from(worker, task);
                 self.cancel_task(task);
             } else {
-                let attempt = self.graph.slot(task).attempts;
-                self.outbox.stopped.push((worker, TaskIndex(task), attempt));
+                self.outbox.stopped.push((worker, self.current_attempt(task)));
             }
         }
         for task in 0..self.graph.len() {

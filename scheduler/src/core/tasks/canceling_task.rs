@@ -68,7 +68,7 @@ impl TaskJob {
         let runs = slot.state == TaskState::Leased && slot.unmet == 0;
         if runs && until_us > now_us {
             if let Some(worker) = self.holder(task).filter(|_| before_us.is_none()) {
-                self.outbox.stopped.push((worker, TaskIndex(task), slot.attempts));
+                self.outbox.stopped.push((worker, self.current_attempt(task)));
             }
         } else {
             self.end_canceled(task, now_us);

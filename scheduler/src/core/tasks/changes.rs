@@ -5,16 +5,16 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::{
     core::Event,
     ids::{ContentDigest, Incarnation, JobId},
-    tasks::{ClassIndex, TaskIndex},
+    tasks::{Attempt, ClassIndex},
 };
 
 /// What the core has to see to after something happened to the job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingActions {
     /// Attempts that nobody wants any more.
-    pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
+    pub recalled: Vec<(Incarnation, Attempt)>,
     /// Attempts that are told to stop, and whose end is waited for.
-    pub stopped: Vec<(Incarnation, TaskIndex, u16)>,
+    pub stopped: Vec<(Incarnation, Attempt)>,
     /// Leases that have ended.
     pub freed: Vec<(Incarnation, ClassIndex)>,
     /// Training jobs that nobody wants any more.

@@ -230,7 +230,7 @@ impl TaskJob {
     /// Takes a task from the worker that it is leased to.
     pub(super) fn recall_from(&mut self, worker: Incarnation, task: u32) {
         self.unlease(worker, task);
-        self.outbox.recalled.push((worker, TaskIndex(task), self.graph.slot(task).attempts));
+        self.outbox.recalled.push((worker, self.current_attempt(task)));
     }
 
     fn wait_again(&mut self, task: u32) {

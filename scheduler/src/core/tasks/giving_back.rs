@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{TaskJob, leasing::offered};
 use crate::{
     core::{Core, Effect, departures::Departure, turn::Turn},
-    ids::{Incarnation, JobId},
-    tasks::{Attempts, ClassIndex, Order, TaskIndex},
+    ids::{Incarnation, SubmissionId},
+    tasks::{Attempt, Attempts, ClassIndex, Order},
 };
 
 /// A worker of which nothing has ended for so long has something long, and what waits for a slot there may
@@ -29,7 +29,7 @@ impl Core {
         let had = |job: &TaskJob| job.leases.contains_key(&worker);
         let now_us = turn.now_us;
         self.for_each_graph(had, turn, |job| {
-            let begun = begun.remove(&job.run_key()).unwrap_or_default();
+            let begun = begun.remove(&job.submission()).unwrap_or_default();
             job.give_back_where(worker, |attempt| !begun.contains(attempt), now_us);
         });
         self.withhold_process(worker);
@@ -47,10 +47,10 @@ impl Core {
         let untold = by_job(never_told);
         let now_us = turn.now_us;
         self.for_each_graph(
-            |job| untold.contains_key(&job.run_key()),
+            |job| untold.contains_key(&job.submission()),
             turn,
             |job| {
-                if let Some(untold) = untold.get(&job.run_key()) {
+                if let Some(untold) = untold.get(&job.submission()) {
                     job.give_back_where(worker, |attempt| untold.contains(attempt), now_us);
                 }
             },
@@ -113,7 +113,7 @@ impl Core {
                 waits |= fits && slots < takes;
                 slots = slots.saturating_sub(takes);
                 if fits {
-                    tasks.push((TaskIndex(task), slot.attempts));
+                    tasks.push(job.current_attempt(task));
                 }
             }
             if !tasks.is_empty() {
@@ -137,32 +137,21 @@ impl Core {
     }
 }
 
-/// Attempts of each job, by its name and nonce.
-fn by_job(attempts: Vec<Attempts>) -> BTreeMap<(JobId, u32), BTreeSet<(TaskIndex, u16)>> {
+fn by_job(attempts: Vec<Attempts>) -> BTreeMap<SubmissionId, BTreeSet<Attempt>> {
     let mut by_job: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for Attempts { job, nonce, tasks } in attempts {
-        by_job.entry((job, nonce)).or_default().extend(tasks);
+    for Attempts { submission, tasks } in attempts {
+        by_job.entry(submission).or_default().extend(tasks);
     }
     by_job
 }
 
 impl TaskJob {
-    fn run_key(&self) -> (JobId, u32) {
-        (self.id.clone(), self.state.nonce)
-    }
-
     /// What a worker has not begun goes back, by its attempts. What waits there for another task goes with
     /// that.
-    fn give_back_where(
-        &mut self,
-        worker: Incarnation,
-        never_began: impl Fn(&(TaskIndex, u16)) -> bool,
-        now_us: u64,
-    ) {
+    fn give_back_where(&mut self, worker: Incarnation, never_began: impl Fn(&Attempt) -> bool, now_us: u64) {
         let leased: Vec<u32> = self.leases.get(&worker).into_iter().flatten().copied().collect();
         for task in leased {
-            let slot = self.graph.slot(task);
-            let goes_back = slot.unmet == 0 && never_began(&(TaskIndex(task), slot.attempts));
+            let goes_back = self.graph.slot(task).unmet == 0 && never_began(&self.current_attempt(task));
             if self.is_running() && goes_back && self.unlease(worker, task) {
                 self.never_began(task, now_us);
             }

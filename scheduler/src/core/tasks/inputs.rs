@@ -148,9 +148,10 @@ impl Core {
         {
             self.fleet.note_run(worker);
         }
-        for ReportGroup { job: id, nonce, ended } in groups {
-            let _handling = Handling(&id);
-            let Some(job) = self.task_jobs.get_mut(&id).filter(|job| job.state.nonce == nonce) else {
+        for ReportGroup { submission, ended } in groups {
+            let _handling = Handling(&submission.job);
+            let Some(job) = self.task_jobs.get_mut(&submission.job).filter(|job| job.is_of(&submission))
+            else {
                 continue;
             };
             for end in ended {
@@ -163,7 +164,7 @@ impl Core {
                     job.attempt_ended(worker, end, turn.now_us);
                 }
             }
-            self.note(&id, turn);
+            self.note(&submission.job, turn);
         }
     }
 

@@ -17,10 +17,8 @@ use super::{
 };
 use crate::{
     core::{Begun, Event, Happening, JobPhase, Phase, Submitted, WorkerInfo, records::is_zero},
-    ids::{Incarnation, JobId},
-    tasks::{
-        ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskIndex, TaskState, Work,
-    },
+    ids::{Incarnation, JobId, SubmissionId},
+    tasks::{ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskState, Work},
 };
 
 /// The part of the job that is no task.
@@ -259,6 +257,16 @@ impl TaskJob {
         self.state.nonce
     }
 
+    /// The submission that has made it.
+    pub(super) fn submission(&self) -> SubmissionId {
+        SubmissionId { job: self.id.clone(), nonce: self.state.nonce }
+    }
+
+    /// Whether it is the job of this submission, and none that had or took its name.
+    pub(super) fn is_of(&self, submission: &SubmissionId) -> bool {
+        (&self.id, self.state.nonce) == (&submission.job, submission.nonce)
+    }
+
     /// When it was over, in epoch µs.
     pub fn ended_us(&self) -> Option<u64> {
         self.state.ended_us
@@ -398,9 +406,8 @@ impl TaskJob {
     pub(super) fn end(&mut self, phase: Phase, now_us: u64) {
         for (worker, tasks) in std::mem::take(&mut self.leases) {
             for task in tasks {
-                let slot = self.graph.slot(task);
-                let (attempt, class) = (slot.attempts, slot.class);
-                self.outbox.recalled.push((worker, TaskIndex(task), attempt));
+                let class = self.graph.slot(task).class;
+                self.outbox.recalled.push((worker, self.current_attempt(task)));
                 self.outbox.freed.push((worker, class));
             }
             self.changes.leases.insert(worker);

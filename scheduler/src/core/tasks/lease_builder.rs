@@ -6,12 +6,16 @@ use std::{
 };
 
 use super::{
-    job::TaskJob, leasing::offered, orders::push_order, ready_class::ReadyClass, worker_load::WorkerLoad,
+    job::TaskJob,
+    leasing::offered,
+    orders::push_order,
+    ready_class::ReadyClass,
+    worker_load::{TaskOfJob, WorkerLoad},
 };
 use crate::{
     core::{WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, Order, Resources, TaskState},
+    tasks::{ClassIndex, Order, Resources, TaskIndex, TaskState},
 };
 
 /// One worker that takes tasks.
@@ -95,9 +99,10 @@ impl<'a> LeaseBuilder<'a> {
     ) -> bool {
         let mut left = false;
         for _ in 0..self.load.chain_ends.len() {
-            let Some((id, task)) = self.load.chain_ends.pop_front() else { break };
-            let _handling = Handling(&id);
-            let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
+            let Some(end) = self.load.chain_ends.pop_front() else { break };
+            let _handling = Handling(&end.job);
+            let Some(job) = jobs.get_mut(&end.job).filter(|job| job.gives_out()) else { continue };
+            let task = end.task.0;
             if !job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
                 continue;
             }
@@ -106,7 +111,7 @@ impl<'a> LeaseBuilder<'a> {
                 next.is_some_and(|class| first.turn() < ReadyClass::of(job, class).turn())
             };
             if first.is_some_and(comes_behind) {
-                self.load.chain_ends.push_back((job.id.clone(), task));
+                self.load.chain_ends.push_back(end.clone());
                 left = true;
             } else {
                 self.follow_chain(job, task);
@@ -131,7 +136,8 @@ impl<'a> LeaseBuilder<'a> {
                 return;
             }
             if self.room(job, class) == 0 {
-                self.load.chain_ends.push_back((job.id.clone(), task));
+                let end = TaskOfJob { job: job.id.clone(), task: TaskIndex(task) };
+                self.load.chain_ends.push_back(end);
                 return;
             }
             self.lease(job, next);

@@ -7,8 +7,8 @@ use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
     tasks::{
-        Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder,
-        TaskState, Value,
+        Attempt, Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskClass, TaskIndex,
+        TaskOrder, TaskState, Value,
     },
 };
 
@@ -18,15 +18,14 @@ pub(super) fn push_order(orders: &mut Vec<Order>, job: &TaskJob, order: TaskOrde
     let Some(function) = work.function() else { return };
     let (slots, run_limit_ms) = (rules.needs.slots, rules.run_limit_ms);
     if let Some(Order::Run(group)) = orders.last_mut()
-        && (group.slots, group.run_limit_ms, group.nonce) == (slots, run_limit_ms, job.state.nonce)
+        && (group.slots, group.run_limit_ms) == (slots, run_limit_ms)
         && group.function == *function
-        && group.job == job.id
+        && job.is_of(&group.submission)
     {
         return group.tasks.push(order);
     }
     orders.push(Order::Run(OrderGroup {
-        job: job.id.clone(),
-        nonce: job.state.nonce,
+        submission: job.submission(),
         function: function.clone(),
         slots,
         run_limit_ms,
@@ -109,7 +108,7 @@ impl TaskJob {
         }
         let held = self.leases.get(&worker).into_iter().flatten();
         let stops = held.filter(|task| self.is_canceling() || self.is_task_canceling(**task));
-        let stopped: Vec<_> = stops.map(|task| (TaskIndex(*task), self.graph.slot(*task).attempts)).collect();
+        let stopped: Vec<Attempt> = stops.map(|task| self.current_attempt(*task)).collect();
         if !stopped.is_empty() {
             orders.push(Order::Stop(self.attempts(stopped)));
         }
@@ -131,8 +130,13 @@ impl TaskJob {
         }
     }
 
-    pub(super) fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
-        Attempts { job: self.id.clone(), nonce: self.state.nonce, tasks }
+    /// The attempt at a task that has begun last.
+    pub(super) fn current_attempt(&self, task: u32) -> Attempt {
+        Attempt { task: TaskIndex(task), attempt: self.graph.slot(task).attempts }
+    }
+
+    pub(super) fn attempts(&self, tasks: Vec<Attempt>) -> Attempts {
+        Attempts { submission: self.submission(), tasks }
     }
 }
 
@@ -156,10 +160,10 @@ fn order_args(arguments: Vec<Argument>, output: impl Fn(u32) -> OneArg) -> Vec<O
 }
 
 /// Attempts by who has them.
-fn by_worker(attempts: Vec<(Incarnation, TaskIndex, u16)>) -> BTreeMap<Incarnation, Vec<(TaskIndex, u16)>> {
+fn by_worker(attempts: Vec<(Incarnation, Attempt)>) -> BTreeMap<Incarnation, Vec<Attempt>> {
     let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (worker, task, attempt) in attempts {
-        sorted.entry(worker).or_default().push((task, attempt));
+    for (worker, attempt) in attempts {
+        sorted.entry(worker).or_default().push(attempt);
     }
     sorted
 }

@@ -50,9 +50,7 @@ impl Core {
     ) {
         let Some(job) = self.task_jobs.get(job) else { return };
         let Some(leased) = job.leases.get(&worker) else { return };
-        let is_had = |call: &&RunningCall| {
-            (&call.job, call.nonce) == (&job.id, job.state.nonce) && leased.contains(&call.task.0)
-        };
+        let is_had = |call: &&RunningCall| job.is_of(&call.submission) && leased.contains(&call.task.0);
         for call in calls.iter().filter(is_had) {
             let Ok(at) = views.binary_search_by_key(&call.task, |view| view.task) else { continue };
             let view = &mut views[at];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{leasing::offered, views::NAMED_IN_A_SENTENCE};
+use super::{leasing::offered, views::NAMED_IN_A_SENTENCE, worker_load::TaskOfJob};
 use crate::{
     core::{Core, WorkerInfo},
     ids::Incarnation,
@@ -164,7 +164,7 @@ impl Core {
             ),
         };
         let alone = match self.fleet.emptied_for(worker) {
-            Some((job, task)) => {
+            Some(TaskOfJob { job, task }) => {
                 format!(", and is being emptied for task {task} of {job}, which is to be alone")
             }
             None if self.fleet.has_one_alone(worker) => ", which is to be alone there".to_owned(),

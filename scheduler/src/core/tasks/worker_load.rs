@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use super::avoidance::OTHERS_FIRST_US;
-use crate::{ids::JobId, tasks::Resources};
+use crate::{
+    ids::JobId,
+    tasks::{Resources, TaskIndex},
+};
 
 /// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
 const AHEAD_US: f32 = 20_000.0;
@@ -13,6 +16,13 @@ const MAX_HELD: u32 = 1_024;
 /// A worker from which so many calls in a row came back takes one at a time: one that fails all within
 /// milliseconds has room for all that is ready.
 const MANY_IN_A_ROW: u32 = 3;
+
+/// A task, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TaskOfJob {
+    pub job: JobId,
+    pub task: TaskIndex,
+}
 
 /// What a worker holds.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +42,7 @@ pub(super) struct WorkerLoad {
     /// What it holds is to be alone: it takes nothing else.
     pub(super) alone: bool,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
-    pub(super) chain_ends: VecDeque<(JobId, u32)>,
+    pub(super) chain_ends: VecDeque<TaskOfJob>,
     /// How many calls have come back from it since one did not: they failed by its machine, or could not
     /// begin.
     pub(super) returned_in_a_row: u32,

@@ -84,7 +84,7 @@ pub(super) fn run(
         CallFault::Store(error) if error.may_pass() && order.attempt < MOST_GIVEN_BACK => given_back(&error),
         fault => failed(fault, run_us),
     };
-    let args = match kept_values::filled(&group.job, &order.args, &around.cluster, stop) {
+    let args = match kept_values::filled(&group.submission, &order.args, &around.cluster, stop) {
         Ok(Some(args)) if kept_values::are_whole(&args) => args,
         Ok(Some(_)) => return given_back(&"the engine does not have it, or not yet again"),
         Ok(None) => return stopped(0),
@@ -95,7 +95,8 @@ pub(super) fn run(
         Err(fault) => return ended_by(fault, 0),
     };
     let (stop_of_call, progress) = (stop.clone(), attempt.progress.clone());
-    let context = Context::new(group.job.clone(), order, stop_of_call, progress, around.cluster.clone());
+    let context =
+        Context::new(group.submission.clone(), order, stop_of_call, progress, around.cluster.clone());
     pool.function_begins(attempt);
     let began = Instant::now();
     let called = function.call(&context, input, around.cluster.runtime());
@@ -127,12 +128,12 @@ fn outcome(
     added: Option<GraphParts>,
     store: &PatientStore<'_>,
 ) -> Result<(Outcome, Option<Bytes>), CallFault> {
-    let (job, order) = (&attempt.group.job, &attempt.order);
+    let (submission, order) = (&attempt.group.submission, &attempt.order);
     let (gives, kept) = match given {
         CallOutput::Nothing => return Ok((Outcome::Skipped, None)),
         CallOutput::Added(place) => (Gives::New(place), None),
         CallOutput::Value(bytes, _) => {
-            let (bytes, salt) = (Bytes::from(bytes), task_salt(job.nonce, order.task, order.attempt));
+            let (bytes, salt) = (Bytes::from(bytes), task_salt(submission.nonce, order.task, order.attempt));
             let value = to_value(salt, bytes.clone(), |salt, value| store.put(salt, value))?;
             (Gives::Value(value), Some(bytes))
         }

@@ -12,17 +12,18 @@ use std::{
     sync::Arc,
 };
 
-use syncline_scheduler::tasks::{
-    Attempts, Bytes, FunctionId, OneArg, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value,
+use syncline_scheduler::{
+    ids::SubmissionId,
+    tasks::{Attempts, Bytes, FunctionId, OneArg, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value},
 };
 
 use super::retelling::Retelling;
-use crate::functions::{JobKey, ProgressCell, RegisteredFunction};
+use crate::functions::{ProgressCell, RegisteredFunction};
 
 /// What the orders of one group have in common.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub job: Arc<JobKey>,
+    pub submission: Arc<SubmissionId>,
     pub id: FunctionId,
     /// `None`: this worker has no such function.
     pub function: Option<Arc<RegisteredFunction>>,
@@ -46,7 +47,7 @@ pub(super) struct Attempt {
 /// An attempt that has ended.
 #[derive(Debug, Clone)]
 pub(super) struct EndedKey {
-    pub job: Arc<JobKey>,
+    pub submission: Arc<SubmissionId>,
     pub task: TaskIndex,
     pub serial: OrderId,
 }
@@ -82,7 +83,7 @@ type JobTasks = HashMap<TaskIndex, Held>;
 /// Attempts that this worker holds.
 #[derive(Debug, Default)]
 pub(super) struct HeldTasks {
-    jobs: HashMap<Arc<JobKey>, JobTasks>,
+    jobs: HashMap<Arc<SubmissionId>, JobTasks>,
     ready: VecDeque<Attempt>,
     next_serial: u64,
     /// Polls that have begun.
@@ -106,14 +107,13 @@ impl HeldTasks {
         function: Option<Arc<RegisteredFunction>>,
         over: &mut Vec<OrderId>,
     ) {
-        let OrderGroup { job, nonce, function: id, slots, run_limit_ms, tasks } = orders;
-        let key = JobKey { job, nonce };
-        let job = match self.jobs.get_key_value(&key) {
+        let OrderGroup { submission, function: id, slots, run_limit_ms, tasks } = orders;
+        let submission = match self.jobs.get_key_value(&submission) {
             Some((known, _)) => known.clone(),
-            None => Arc::new(key),
+            None => Arc::new(submission),
         };
-        let held = self.jobs.entry(job.clone()).or_default();
-        let group = Arc::new(Group { job, id, function, slots, run_limit_ms });
+        let held = self.jobs.entry(submission.clone()).or_default();
+        let group = Arc::new(Group { submission, id, function, slots, run_limit_ms });
         for order in tasks {
             if let Some(known) = held.get(&order.task) {
                 if known.attempt == order.attempt && !matches!(known.state, State::Dropped) {
@@ -130,12 +130,11 @@ impl HeldTasks {
 
     /// Gives up attempts. Those that run are noted in `over`.
     pub(super) fn recall(&mut self, recall: Attempts, over: &mut Vec<OrderId>) {
-        let Attempts { job, nonce, tasks } = recall;
-        let Some(held) = self.jobs.get_mut(&JobKey { job, nonce }) else { return };
-        for (task, attempt) in tasks {
-            let is_it = |held: &Held| held.attempt == attempt && !held.state.has_ended();
-            if held.get(&task).is_some_and(is_it) {
-                discard(held, task, over);
+        let Some(held) = self.jobs.get_mut(&recall.submission) else { return };
+        for recalled in recall.tasks {
+            let is_it = |held: &Held| held.attempt == recalled.attempt && !held.state.has_ended();
+            if held.get(&recalled.task).is_some_and(is_it) {
+                discard(held, recalled.task, over);
             }
         }
         self.jobs.retain(|_, held| !held.is_empty());
@@ -144,9 +143,10 @@ impl HeldTasks {
     /// Gives up every attempt that another engine has not named, also what has ended: it may give out the
     /// same number once more, for another call.
     pub(super) fn retain(&mut self, named: &Retelling, over: &mut Vec<OrderId>) {
-        for (job, held) in &mut self.jobs {
-            let is_over =
-                |(task, held): (&TaskIndex, &Held)| (!named.names(job, *task, held.attempt)).then_some(*task);
+        for (submission, held) in &mut self.jobs {
+            let is_over = |(task, held): (&TaskIndex, &Held)| {
+                (!named.names(submission, *task, held.attempt)).then_some(*task)
+            };
             let gone: Vec<TaskIndex> = held.iter().filter_map(is_over).collect();
             for task in gone {
                 discard(held, task, over);
@@ -157,7 +157,7 @@ impl HeldTasks {
 
     /// Whether an attempt is still held.
     pub(super) fn holds(&self, ended: &EndedKey) -> bool {
-        let held = self.jobs.get(&ended.job).and_then(|held| held.get(&ended.task));
+        let held = self.jobs.get(&ended.submission).and_then(|held| held.get(&ended.task));
         held.is_some_and(|held| held.serial == ended.serial)
     }
 
@@ -165,7 +165,8 @@ impl HeldTasks {
     /// in which they became ready: one that needs many slots is not overtaken forever.
     pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
         while let Some(first) = self.ready.front() {
-            let held = self.jobs.get_mut(&first.group.job).and_then(|held| held.get_mut(&first.order.task));
+            let held =
+                self.jobs.get_mut(&first.group.submission).and_then(|held| held.get_mut(&first.order.task));
             let is_it = |held: &&mut Held| held.serial == first.serial && matches!(held.state, State::Ready);
             let Some(held) = held.filter(is_it) else {
                 self.ready.pop_front();
@@ -222,13 +223,13 @@ impl HeldTasks {
     }
 
     fn forget(&mut self, ended: Vec<EndedKey>) {
-        for EndedKey { job, task, serial } in ended {
-            let Some(held) = self.jobs.get_mut(&job) else { continue };
+        for EndedKey { submission, task, serial } in ended {
+            let Some(held) = self.jobs.get_mut(&submission) else { continue };
             if held.get(&task).is_some_and(|held| held.serial == serial) {
                 discard(held, task, &mut Vec::new());
             }
             if held.is_empty() {
-                self.jobs.remove(&job);
+                self.jobs.remove(&submission);
             }
         }
     }

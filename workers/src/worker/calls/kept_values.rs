@@ -4,13 +4,13 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use syncline_scheduler::{
-    ids::JobRef,
+    ids::{JobRef, SubmissionId},
     tasks::{OneArg, OrderArg},
 };
 
 use crate::{
     client::ClientError,
-    functions::{JobKey, OwnCluster, StopFlag},
+    functions::{OwnCluster, StopFlag},
 };
 
 /// Whether the engine had all of them.
@@ -21,7 +21,7 @@ pub(super) fn are_whole(args: &[OrderArg]) -> bool {
 /// The arguments with such values in their places; those that are not kept any more stay named. It may block
 /// for as long as no engine answers; `None` if it was asked to stop meanwhile.
 pub(super) fn filled<'a>(
-    job: &JobKey,
+    submission: &SubmissionId,
     args: &'a [OrderArg],
     cluster: &OwnCluster,
     stop: &StopFlag,
@@ -32,7 +32,7 @@ pub(super) fn filled<'a>(
         return Ok(Some(args.into()));
     }
     // An attempt that is given up may outlive its job: nothing of the one that has taken the name is for it.
-    let job = JobRef { id: job.job.clone(), nonce: Some(job.nonce) };
+    let job = JobRef::from(submission.clone());
     let kept = cluster.runtime().block_on(async {
         tokio::select! {
             kept = cluster.client().kept_values(&job, tasks) => Some(kept),

@@ -209,8 +209,8 @@ impl Pool {
         if stop.is_asked() {
             *stop = Arc::default();
         }
-        let (job, order) = (attempt.group.job.clone(), &attempt.order);
-        let key = EndedKey { job, task: order.task, serial: attempt.serial };
+        let (submission, order) = (attempt.group.submission.clone(), &attempt.order);
+        let key = EndedKey { submission, task: order.task, serial: attempt.serial };
         let Ended { outcome, run_us, value, preview } = ended;
         let is_heard = match outcome {
             Outcome::NotBegun => state.held.end_unbegun(&key),

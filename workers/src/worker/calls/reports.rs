@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use syncline_rpc::EndedTasks;
 use syncline_scheduler::{
-    ids::EngineEpoch,
+    ids::{EngineEpoch, SubmissionId},
     tasks::{ReportGroup, TaskEnd},
 };
 
@@ -61,12 +61,10 @@ impl Reports {
             bytes += outcome_bytes(&end.outcome);
             bytes += end.preview.as_ref().map_or(0, |preview| preview.as_str().len());
             match batch.ended_tasks.groups.last_mut() {
-                Some(last) if (&last.job, last.nonce) == (&key.job.job, key.job.nonce) => {
-                    last.ended.push(end)
-                }
+                Some(last) if last.submission == *key.submission => last.ended.push(end),
                 _ => {
-                    let (job, nonce) = (key.job.job.clone(), key.job.nonce);
-                    batch.ended_tasks.groups.push(ReportGroup { job, nonce, ended: vec![end] });
+                    let submission = SubmissionId::clone(&key.submission);
+                    batch.ended_tasks.groups.push(ReportGroup { submission, ended: vec![end] });
                 }
             }
             batch.ended.push(key);

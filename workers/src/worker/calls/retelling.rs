@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 
-use syncline_scheduler::tasks::{Order, TaskIndex};
-
-use crate::functions::JobKey;
+use syncline_scheduler::{
+    ids::SubmissionId,
+    tasks::{Order, TaskIndex},
+};
 
 /// Attempts that an engine has named since the worker first heard of it.
 #[derive(Debug)]
 pub(in crate::worker) struct Retelling {
     /// How many orders tell it.
     retold: u64,
-    attempts: HashMap<JobKey, HashMap<TaskIndex, u16>>,
+    attempts: HashMap<SubmissionId, HashMap<TaskIndex, u16>>,
 }
 
 impl Retelling {
@@ -30,9 +31,8 @@ impl Retelling {
     pub(in crate::worker) fn note(&mut self, orders: &[Order]) {
         for order in orders {
             if let Order::Run(group) = order {
-                let key = JobKey { job: group.job.clone(), nonce: group.nonce };
                 let attempts = group.tasks.iter().map(|order| (order.task, order.attempt));
-                self.attempts.entry(key).or_default().extend(attempts);
+                self.attempts.entry(group.submission.clone()).or_default().extend(attempts);
             }
         }
     }
@@ -43,7 +43,7 @@ impl Retelling {
     }
 
     /// Whether this attempt was named.
-    pub(super) fn names(&self, job: &JobKey, task: TaskIndex, attempt: u16) -> bool {
-        self.attempts.get(job).and_then(|tasks| tasks.get(&task)) == Some(&attempt)
+    pub(super) fn names(&self, submission: &SubmissionId, task: TaskIndex, attempt: u16) -> bool {
+        self.attempts.get(submission).and_then(|tasks| tasks.get(&task)) == Some(&attempt)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{MAX_RUNNING_TOLD, MAX_STOPPING_NAMED};
 use syncline_scheduler::{
-    ids::Name,
+    ids::{Name, SubmissionId},
     tasks::{RunningCall, TaskEnd},
 };
 
@@ -121,7 +121,7 @@ impl RunningTasks {
         let (group, order, serial) = (attempt.group.clone(), &attempt.order, attempt.serial);
         let began = Instant::now();
         let progress = attempt.progress.clone();
-        let end = EndedKey { job: group.job.clone(), task: order.task, serial };
+        let end = EndedKey { submission: group.submission.clone(), task: order.task, serial };
         let (attempt, stop, limit) = (order.attempt, stop.clone(), None);
         let (replaced, chances) = (false, 0);
         let running = Running { group, end, attempt, began, progress, stop, slots, limit, replaced, chances };
@@ -162,8 +162,7 @@ impl RunningTasks {
     /// All of them, as the engine is told.
     pub(super) fn told(&self, now: Instant) -> Vec<RunningCall> {
         let told = |running: &Running| RunningCall {
-            job: running.group.job.job.clone(),
-            nonce: running.group.job.nonce,
+            submission: SubmissionId::clone(&running.group.submission),
             task: running.end.task,
             attempt: running.attempt,
             running_ms: now.saturating_duration_since(running.began).as_millis() as u64,

@@ -16,10 +16,10 @@ use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::{ContentDigest, EngineEpoch},
+    ids::{ContentDigest, EngineEpoch, SubmissionId},
     tasks::{
-        Attempts, BlobValue, Bytes, FailureCause, FunctionId, Gives, MAX_INLINE_BYTES, OneArg, Order,
-        OrderArg, OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+        Attempt, Attempts, BlobValue, Bytes, FailureCause, FunctionId, Gives, MAX_INLINE_BYTES, OneArg,
+        Order, OrderArg, OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
     },
 };
 use tokio::runtime::Runtime;
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     client::Client,
-    functions::{ArgumentError, Context, Function, JobKey, Next, Registry, Salt, ValueStore, task_salt},
+    functions::{ArgumentError, Context, Function, Next, Registry, Salt, ValueStore, task_salt},
 };
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
@@ -180,9 +180,12 @@ fn failure(end: &TaskEnd) -> (FailureCause, FaultCode) {
     }
 }
 
+fn submission() -> SubmissionId {
+    SubmissionId { job: "job".parse().unwrap(), nonce: NONCE }
+}
+
 fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
-    let job = "job".parse().unwrap();
-    Order::Run(OrderGroup { job, nonce: NONCE, function, slots: 1, run_limit_ms: None, tasks })
+    Order::Run(OrderGroup { submission: submission(), function, slots: 1, run_limit_ms: None, tasks })
 }
 
 fn task(task: u32, args: Vec<OrderArg>) -> TaskOrder {
@@ -214,8 +217,8 @@ fn held(task: u32) -> OrderArg {
 }
 
 fn recall(tasks: &[(u32, u16)]) -> Order {
-    let tasks = tasks.iter().map(|&(task, attempt)| (TaskIndex(task), attempt)).collect();
-    Order::Recall(Attempts { job: "job".parse().unwrap(), nonce: NONCE, tasks })
+    let tasks = tasks.iter().map(|&(task, attempt)| Attempt { task: TaskIndex(task), attempt }).collect();
+    Order::Recall(Attempts { submission: submission(), tasks })
 }
 
 /// A function that waits until it is let go, and one that says so when it is to stop.

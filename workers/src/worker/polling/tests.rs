@@ -15,7 +15,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{Outcome, TaskReport},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, SubmissionId},
     sim::training,
     tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
@@ -166,8 +166,8 @@ impl ValueStore for NoStore {
 fn run(function: FunctionId, task: u32) -> Order {
     let task =
         TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new(), is_shown: false };
-    let job = "tasks".parse().unwrap();
-    Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks: vec![task] })
+    let submission = SubmissionId { job: "tasks".parse().unwrap(), nonce: 1 };
+    Order::Run(OrderGroup { submission, function, slots: 1, run_limit_ms: None, tasks: vec![task] })
 }
 
 /// A worker that polls, and what one sees of it.

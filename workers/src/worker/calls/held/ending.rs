@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use syncline_scheduler::tasks::Bytes;
+use syncline_scheduler::{ids::SubmissionId, tasks::Bytes};
 
 use super::{EndedKey, HeldTasks, JobTasks, State, drop_waiters, fill};
-use crate::functions::JobKey;
 
 impl HeldTasks {
     /// An attempt that was running has ended with this value, or without one. `false`: it was given up
@@ -38,11 +37,11 @@ impl HeldTasks {
 
 /// Puts an attempt that runs into the state in which it has ended; `None` if it does not run any more.
 fn leave_running<'a>(
-    jobs: &'a mut HashMap<Arc<JobKey>, JobTasks>,
+    jobs: &'a mut HashMap<Arc<SubmissionId>, JobTasks>,
     ended: &EndedKey,
     state: State,
 ) -> Option<&'a mut JobTasks> {
-    let tasks = jobs.get_mut(&ended.job)?;
+    let tasks = jobs.get_mut(&ended.submission)?;
     let held = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial)?;
     if !matches!(held.state, State::Running) {
         return None;

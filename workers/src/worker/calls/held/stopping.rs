@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use syncline_scheduler::tasks::Attempts;
+use syncline_scheduler::{
+    ids::SubmissionId,
+    tasks::{Attempt, Attempts},
+};
 
 use super::{EndedKey, Held, HeldTasks, JobTasks, OrderId, State, drop_waiters};
-use crate::functions::JobKey;
 
 impl HeldTasks {
     /// Everything that has begun, ended or not, as far as it is still known here.
     pub(in super::super) fn begun(&self) -> Vec<Attempts> {
         let has_begun = |held: &Held| matches!(held.state, State::Running | State::Ended(_));
-        let of = |(key, held): (&Arc<JobKey>, &JobTasks)| {
+        let of = |(submission, held): (&Arc<SubmissionId>, &JobTasks)| {
             let begun = held.iter().filter(|(_, held)| has_begun(held));
-            let tasks = begun.map(|(task, held)| (*task, held.attempt)).collect();
-            Attempts { job: key.job.clone(), nonce: key.nonce, tasks }
+            let tasks = begun.map(|(task, held)| Attempt { task: *task, attempt: held.attempt }).collect();
+            Attempts { submission: SubmissionId::clone(submission), tasks }
         };
         self.jobs.iter().map(of).filter(|attempts| !attempts.tasks.is_empty()).collect()
     }
@@ -27,20 +29,18 @@ impl HeldTasks {
         running: &mut Vec<OrderId>,
         ended: &mut Vec<(EndedKey, u16)>,
     ) {
-        let Attempts { job, nonce, tasks } = stop;
-        let key = JobKey { job, nonce };
-        let Some((job, _)) = self.jobs.get_key_value(&key) else { return };
-        let job = job.clone();
-        let Some(held) = self.jobs.get_mut(&key) else { return };
-        for (task, attempt) in tasks {
+        let Some((submission, _)) = self.jobs.get_key_value(&stop.submission) else { return };
+        let submission = submission.clone();
+        let Some(held) = self.jobs.get_mut(&submission) else { return };
+        for Attempt { task, attempt } in stop.tasks {
             let Some(it) = held.get_mut(&task).filter(|held| held.attempt == attempt) else { continue };
             match it.state {
                 State::Running => running.push(it.serial),
                 State::Ended(_) | State::EndedUnbegun => {}
                 State::Waiting { .. } | State::Ready | State::Dropped => {
                     it.state = State::EndedUnbegun;
-                    let serial = it.serial;
-                    ended.push((EndedKey { job: job.clone(), task, serial }, attempt));
+                    let (submission, serial) = (submission.clone(), it.serial);
+                    ended.push((EndedKey { submission, task, serial }, attempt));
                     drop_waiters(held, task);
                 }
             }

@@ -147,17 +147,17 @@ fn reports_are_grouped_by_job_in_their_order() {
     let mut reports = Reports::default();
     assert!(reports.take(EngineEpoch(1)).is_none());
     let mut push = |nonce: u32, task: u32, bytes: usize| {
-        let job = Arc::new(JobKey { job: "job".parse().unwrap(), nonce });
+        let submission = Arc::new(SubmissionId { nonce, ..submission() });
         let (task, outcome) = (TaskIndex(task), Outcome::Value(Value::Inline(vec![0; bytes].into())));
         let end = TaskEnd { task, attempt: 1, run_us: 0, outcome, preview: None };
-        reports.push(EndedKey { job, task, serial: OrderId::default() }, end)
+        reports.push(EndedKey { submission, task, serial: OrderId::default() }, end)
     };
     let firsts = [push(1, 0, 1), push(1, 1, 1), push(2, 0, 1), push(1, 2, 4 << 20), push(1, 3, 1)];
     assert_eq!(firsts, [true, false, false, false, false]);
     let mut tasks = || {
         let groups = reports.take(EngineEpoch(1)).unwrap().ended_tasks.groups.into_iter();
         let tasks = |group: ReportGroup| group.ended.iter().map(|end| end.task.0).collect();
-        groups.map(|group| (group.nonce, tasks(group))).collect::<Vec<(u32, Vec<u32>)>>()
+        groups.map(|group| (group.submission.nonce, tasks(group))).collect::<Vec<(u32, Vec<u32>)>>()
     };
     assert_eq!(tasks(), [(1, vec![0, 1]), (2, vec![0]), (1, vec![2])], "and no more bytes than fit");
     assert_eq!(tasks(), [(1, vec![3])]);
@@ -179,10 +179,7 @@ fn of_a_call_that_runs_the_engine_is_told_since_when_and_what_it_says_of_its_pro
     rig.order(LONG.id(), vec![task(5, vec![])]);
     begun.wait();
     let [call] = &rig.pool.running()[..] else { panic!("{:?}", rig.pool.running()) };
-    assert_eq!(
-        (&call.job.to_string()[..], call.nonce, call.task, call.attempt),
-        ("job", NONCE, TaskIndex(5), 1)
-    );
+    assert_eq!((&call.submission, call.task, call.attempt), (&submission(), TaskIndex(5), 1));
     assert_eq!(call.progress.as_ref().unwrap().to_string(), "2 of 3, second");
     go.wait();
     rig.ends(1);

@@ -7,8 +7,8 @@ use syncline_rpc::threads::NoThread;
 use super::*;
 
 pub(super) fn stop(tasks: &[u32]) -> Order {
-    let tasks = tasks.iter().map(|task| (TaskIndex(*task), 1)).collect();
-    Order::Stop(Attempts { job: "job".parse().unwrap(), nonce: NONCE, tasks })
+    let tasks = tasks.iter().map(|task| Attempt { task: TaskIndex(*task), attempt: 1 }).collect();
+    Order::Stop(Attempts { submission: submission(), tasks })
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn what_is_asked_back_and_has_not_begun_is_given_back_and_what_runs_goes_on() {
     assert_eq!(begun.recv().unwrap(), 0);
     let Order::Stop(asked) = stop(&[0, 1]) else { unreachable!() };
     rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], None);
-    let begun_here = || -> Vec<u32> { rig.pool.begun()[0].tasks.iter().map(|(task, _)| task.0).collect() };
+    let begun_here =
+        || -> Vec<u32> { rig.pool.begun()[0].tasks.iter().map(|attempt| attempt.task.0).collect() };
     assert_eq!(begun_here(), [0], "a worker that leaves now has not begun what it was asked for");
     let [end] = &rig.ends(1)[..] else { unreachable!() };
     assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::GivenBack));
