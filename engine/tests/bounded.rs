@@ -1,6 +1,6 @@
 //! A job of any length needs bounded room in Redis: 100,000 iterations leave no more behind than 5,000.
 
-use syncline_engine::store::{CommitMode, RedisStore, keys::JobKeys};
+use syncline_engine::store::{CommitMode, Fence, RedisStore, keys::JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{Core, Effect, Input},
@@ -40,7 +40,8 @@ impl Shell for Storing {
         {
             self.commits += 1;
             let mode = if self.commits == 1 { CommitMode::New } else { CommitMode::Next };
-            let done = self.store.commit(&self.job, EngineEpoch(1), self.commits, mode, &commit);
+            let fence = Fence { epoch: EngineEpoch(1), seq: self.commits, mode };
+            let done = self.store.commit(&self.job, fence, &commit);
             self.runtime.block_on(done).unwrap();
         }
         effects

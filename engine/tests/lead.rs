@@ -17,7 +17,7 @@ use syncline_scheduler::{
 use tarpc::client::Config;
 use tokio::time::timeout;
 
-use super::store::server;
+use super::store::{fence, server};
 
 /// Twice the length of the lease, and room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ async fn an_engine_of_another_cluster_says_so_and_never_takes_over() {
     drop(first);
     let (job, epoch): (JobId, _) = ("theirs".parse().unwrap(), EngineEpoch(led));
     store.list_job(&job, epoch, 1).await.unwrap();
-    store.commit(&job, epoch, 1, CommitMode::New, &Commit::default()).await.unwrap();
+    store.commit(&job, fence(epoch, 1, CommitMode::New), &Commit::default()).await.unwrap();
     let writer = store.last_writer(&job).await.unwrap();
     let late = timeout(TWO_LEASES, second.active()).await;
     assert!(late.is_err(), "it leads a cluster that is not its own");

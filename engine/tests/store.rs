@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Beyond, Claimed, CommitMode, Committed, Expiry, LeaderAt, RedisAddress, RedisStore, StoreError,
+    Beyond, Claimed, CommitMode, Committed, Expiry, Fence, LeaderAt, RedisAddress, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -21,6 +21,11 @@ pub fn server(dir: &Path) -> RedisServer {
 /// An engine that listens there.
 pub fn at(address: &str) -> LeaderAt<'_> {
     LeaderAt { address, cluster: "" }
+}
+
+/// Of such a commit.
+pub fn fence(epoch: EngineEpoch, seq: u64, mode: CommitMode) -> Fence {
+    Fence { epoch, seq, mode }
 }
 
 fn commit(job_state: &str) -> Commit {
@@ -52,7 +57,7 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
 
     let commit = async |epoch, seq, text| {
         let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
-        store.commit(&job, epoch, seq, mode, &commit(text)).await
+        store.commit(&job, fence(epoch, seq, mode), &commit(text)).await
     };
     assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Applied);
     assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::AlreadyApplied);
@@ -90,20 +95,20 @@ async fn a_commit_that_comes_a_second_time_long_after_the_first_changes_nothing(
         .map(Result::unwrap);
         (state, events)
     };
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
-    store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 2, CommitMode::Next), &commit("b")).await.unwrap();
     let before = dump().await;
     let gone = Commit { gone: true, ..Commit::default() };
     for (mode, commit) in
         [(CommitMode::New, &commit("a")), (CommitMode::Whole, &commit("a")), (CommitMode::Next, &gone)]
     {
-        let again = store.commit(&job, FIRST, 1, mode, commit).await;
+        let again = store.commit(&job, fence(FIRST, 1, mode), commit).await;
         assert!(matches!(again, Err(StoreError::Fenced { epoch: 1, seq: 2 })), "{mode:?}: {again:?}");
     }
     assert_eq!(dump().await, before);
     // The next job of that name counts on.
     assert_eq!(
-        store.commit(&job, FIRST, 3, CommitMode::New, &commit("c")).await.unwrap(),
+        store.commit(&job, fence(FIRST, 3, CommitMode::New), &commit("c")).await.unwrap(),
         Committed::Applied
     );
 }
@@ -116,7 +121,7 @@ async fn a_fence_names_an_epoch_of_16_digits_as_it_is_stored() {
     let job: JobId = "fenced".parse().unwrap();
     let far = ["HSET", &JobKeys::new(&job).state, "epoch", "9007199254740991", "seq", "3"];
     let _: u64 = store.query("spoil", &far).await.unwrap();
-    let late = store.commit(&job, FIRST, 1, CommitMode::Next, &commit("late")).await;
+    let late = store.commit(&job, fence(FIRST, 1, CommitMode::Next), &commit("late")).await;
     assert!(matches!(late, Err(StoreError::Fenced { epoch: 9_007_199_254_740_991, seq: 3 })), "{late:?}");
 }
 
@@ -129,13 +134,13 @@ async fn what_was_sent_before_a_job_was_deleted_brings_it_back_for_no_engine() {
     let keys = JobKeys::new(&job);
     let gone = Commit { gone: true, ..Commit::default() };
     let late = async |epoch, seq, mode| {
-        let late = store.commit(&job, epoch, seq, mode, &commit("late")).await;
+        let late = store.commit(&job, fence(epoch, seq, mode), &commit("late")).await;
         assert!(matches!(late, Err(StoreError::Fenced { .. })), "{mode:?}: {late:?}");
         assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.job]).await.unwrap(), 0);
     };
-    store.commit(&job, SECOND, 7, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(SECOND, 7, CommitMode::New), &commit("a")).await.unwrap();
     for _ in 0..2 {
-        store.commit(&job, SECOND, 9, CommitMode::Next, &gone).await.unwrap();
+        store.commit(&job, fence(SECOND, 9, CommitMode::Next), &gone).await.unwrap();
     }
     for (epoch, seq) in [(SECOND, 7), (SECOND, 8), (FIRST, 30)] {
         late(epoch, seq, CommitMode::New).await;
@@ -151,7 +156,7 @@ async fn what_was_sent_before_a_job_was_deleted_brings_it_back_for_no_engine() {
     assert_eq!(store.claim(&job, third).await.unwrap(), Claimed::Absent);
     late(SECOND, 30, CommitMode::New).await;
     assert!(matches!(store.claim(&job, SECOND).await, Err(StoreError::Fenced { .. })));
-    store.commit(&job, third, 1, CommitMode::New, &commit("b")).await.unwrap();
+    store.commit(&job, fence(third, 1, CommitMode::New), &commit("b")).await.unwrap();
     assert_eq!(store.query::<i64>("look", &["TTL", &keys.state]).await.unwrap(), -1);
     assert_eq!(store.claim(&job, third).await.unwrap(), Claimed::Job { seq: 1 });
 }
@@ -176,11 +181,11 @@ async fn an_erasure_removes_what_was_looked_at_and_nothing_that_came_into_its_pl
         assert!(store.erase(&job, &found, SECOND, 5).await.unwrap());
         assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.job]).await.unwrap(), 0);
         for (epoch, seq) in [(FIRST, 30), (SECOND, 4)] {
-            let late = store.commit(&job, epoch, seq, CommitMode::New, &commit("late")).await;
+            let late = store.commit(&job, fence(epoch, seq, CommitMode::New), &commit("late")).await;
             assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
         }
         // The next job of that name came before the same call comes a second time.
-        store.commit(&job, SECOND, 6, CommitMode::New, &commit("next")).await.unwrap();
+        store.commit(&job, fence(SECOND, 6, CommitMode::New), &commit("next")).await.unwrap();
         assert!(!store.erase(&job, &found, SECOND, 5).await.unwrap());
         assert_eq!(store.read(&job).await.unwrap().job_state, "next");
         // What was looked at belongs to another engine by now.
@@ -206,7 +211,7 @@ async fn a_graph_is_scanned_to_its_end_over_another_connection() {
         values: many("value", 2_000).into_iter().map(|(n, value)| (n, Some(value.into_bytes()))).collect(),
         ..GraphChanges::default()
     };
-    store.commit(&job, FIRST, 1, CommitMode::New, &Commit { graph, ..commit("a") }).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &Commit { graph, ..commit("a") }).await.unwrap();
     let apart = store.connect_apart().await.unwrap();
     let id = async |store: &RedisStore| store.query::<u64>("ask", &["CLIENT", "ID"]).await.unwrap();
     assert_ne!(id(&apart).await, id(&store).await);
@@ -225,10 +230,10 @@ async fn what_an_older_engine_wrote_after_the_claim_was_lost_is_written_again() 
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "unclaimed".parse().unwrap();
-    store.commit(&job, FIRST, 9, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 9, CommitMode::New), &commit("a")).await.unwrap();
     let ahead = Committed::StoreBehind { seq: 9 };
-    assert_eq!(store.commit(&job, SECOND, 6, CommitMode::Next, &commit("b")).await.unwrap(), ahead);
-    let whole = store.commit(&job, SECOND, 6, CommitMode::Whole, &commit("b")).await.unwrap();
+    assert_eq!(store.commit(&job, fence(SECOND, 6, CommitMode::Next), &commit("b")).await.unwrap(), ahead);
+    let whole = store.commit(&job, fence(SECOND, 6, CommitMode::Whole), &commit("b")).await.unwrap();
     assert_eq!(whole, Committed::Applied);
     assert_eq!(store.read(&job).await.unwrap().job_state, "b");
 }
@@ -240,7 +245,7 @@ async fn a_job_of_a_later_release_is_left_as_it_is_and_one_of_an_earlier_is_take
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "later".parse().unwrap();
     let state = JobKeys::new(&job).state;
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
     let later = (keys::SCHEMA.parse::<u32>().unwrap() + 1).to_string();
     let _: u64 = store.query("raise", &["HSET", &state, "schema", &later]).await.unwrap();
     let before: Vec<u8> = store.query("look", &["DUMP", &state]).await.unwrap();
@@ -263,10 +268,13 @@ async fn redis_says_when_jobs_expire() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let jobs = ["live", "pending", "over", "none"].map(|name| name.parse::<JobId>().unwrap());
-    store.commit(&jobs[0], FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
-    store.commit(&jobs[1], FIRST, 1, CommitMode::New, &Commit { over: true, ..commit("z") }).await.unwrap();
+    store.commit(&jobs[0], fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
+    store
+        .commit(&jobs[1], fence(FIRST, 1, CommitMode::New), &Commit { over: true, ..commit("z") })
+        .await
+        .unwrap();
     let over = Commit { over: true, expires: true, ..commit("z") };
-    store.commit(&jobs[2], FIRST, 1, CommitMode::New, &over).await.unwrap();
+    store.commit(&jobs[2], fence(FIRST, 1, CommitMode::New), &over).await.unwrap();
     let expiries = store.expiries(&jobs).await.unwrap();
     let [Expiry::Never, Expiry::Never, Expiry::InMs(left_ms), Expiry::Gone] = expiries[..] else {
         panic!("{expiries:?}")
@@ -298,7 +306,7 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     assert!(matches!(store.claim(&early, new).await.unwrap(), Claimed::Absent));
     // What was listed before the change of engines is fenced by the claim, what comes after it by the list.
     let fenced = |r: Result<(), StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
-    assert!(fenced(store.commit(&early, old, 1, CommitMode::New, &commit("a")).await.map(drop)));
+    assert!(fenced(store.commit(&early, fence(old, 1, CommitMode::New), &commit("a")).await.map(drop)));
     assert!(fenced(store.list_job(&late, old, 2).await));
     assert!(fenced(store.unlist_job(&early, old).await));
 }
@@ -315,16 +323,16 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
         .unwrap()
         .unwrap();
     let number = store.next_incarnation().await.unwrap();
-    store.commit(&job, epoch, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(epoch, 1, CommitMode::New), &commit("a")).await.unwrap();
     let _: String = store.query("lose", &["FLUSHALL"]).await.unwrap();
     let lost = Committed::StoreBehind { seq: 0 };
-    assert_eq!(store.commit(&job, epoch, 2, CommitMode::Next, &commit("b")).await.unwrap(), lost);
+    assert_eq!(store.commit(&job, fence(epoch, 2, CommitMode::Next), &commit("b")).await.unwrap(), lost);
     assert_eq!(
-        store.commit(&job, epoch, 2, CommitMode::Whole, &commit("b")).await.unwrap(),
+        store.commit(&job, fence(epoch, 2, CommitMode::Whole), &commit("b")).await.unwrap(),
         Committed::Applied
     );
     assert_eq!(
-        store.commit(&job, epoch, 3, CommitMode::Next, &commit("c")).await.unwrap(),
+        store.commit(&job, fence(epoch, 3, CommitMode::Next), &commit("c")).await.unwrap(),
         Committed::Applied
     );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
@@ -354,8 +362,8 @@ async fn a_job_that_is_written_again_keeps_what_its_streams_tell() {
         results: entry(what),
         ..commit(what)
     };
-    store.commit(&job, FIRST, 1, CommitMode::New, &told("before")).await.unwrap();
-    store.commit(&job, FIRST, 3, CommitMode::Whole, &told("after")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &told("before")).await.unwrap();
+    store.commit(&job, fence(FIRST, 3, CommitMode::Whole), &told("after")).await.unwrap();
     for key in [&keys.events, &keys.metrics, &keys.evaluations, &keys.barriers, &keys.results] {
         assert_eq!(store.query::<u64>("count", &["XLEN", key]).await.unwrap(), 2, "{key}");
     }
@@ -369,7 +377,7 @@ async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
     let job: JobId = "damaged".parse().unwrap();
     let state = JobKeys::new(&job).state;
     for (field, value) in [("seq", "abc"), ("epoch", "x"), ("seq", "-1")] {
-        store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+        store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
         let _: u64 = store.query("spoil", &["HSET", &state, field, value]).await.unwrap();
         assert!(
             matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }),
@@ -388,12 +396,12 @@ async fn a_job_that_lost_its_state_alone_is_damaged_and_fenced_and_one_without_k
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "stateless".parse().unwrap();
     let fenced = |r: Result<Committed, StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
     let _: u64 = store.query("spoil", &["DEL", &JobKeys::new(&job).state]).await.unwrap();
     // The next engine finds the fence of the one before, and no state either.
     for _ in 0..2 {
         assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
-        assert!(fenced(store.commit(&job, FIRST, 2, CommitMode::Whole, &commit("b")).await));
+        assert!(fenced(store.commit(&job, fence(FIRST, 2, CommitMode::Whole), &commit("b")).await));
     }
     erase(&store, &job).await;
     assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Absent));
@@ -436,7 +444,7 @@ async fn evaluations_that_are_thinned_out_keep_their_first_and_their_last_point(
         let evaluations = SeriesChanges { points: vec![point(seq)], halve: seq % 4 == 0 };
         let more = Commit { evaluations, ..commit("a") };
         let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
-        store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
+        store.commit(&job, fence(FIRST, seq, mode), &more).await.unwrap();
     }
     let entries: Vec<(String, Vec<String>)> =
         store.query("read", &["XRANGE", &JobKeys::new(&job).evaluations, "-", "+"]).await.unwrap();
@@ -470,7 +478,7 @@ async fn points_of_a_curve_that_become_one_lose_no_iteration_and_have_the_means_
         let metrics = SeriesChanges { points: vec![point(seq)], halve: seq % 4 == 0 };
         let more = Commit { metrics, ..commit("a") };
         let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
-        store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
+        store.commit(&job, fence(FIRST, seq, mode), &more).await.unwrap();
     }
     let entries: Vec<(String, Vec<String>)> =
         store.query("read", &["XRANGE", &JobKeys::new(&job).metrics, "-", "+"]).await.unwrap();
@@ -491,14 +499,17 @@ async fn points_of_a_curve_that_others_wrote_stop_no_commit() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "odd".parse().unwrap();
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
     let key = JobKeys::new(&job).metrics;
     for point in [["loss", "much"], ["iterations", "-1"], ["loss", "inf"]] {
         let _: String = store.query("add", &["XADD", &key, "*", point[0], point[1]]).await.unwrap();
     }
     let metrics = SeriesChanges { points: Vec::new(), halve: true };
     let next = Commit { metrics, ..commit("b") };
-    assert_eq!(store.commit(&job, FIRST, 2, CommitMode::Next, &next).await.unwrap(), Committed::Applied);
+    assert_eq!(
+        store.commit(&job, fence(FIRST, 2, CommitMode::Next), &next).await.unwrap(),
+        Committed::Applied
+    );
     assert_eq!(store.query::<u64>("count", &["XLEN", &key]).await.unwrap(), 2);
 }
 
@@ -511,14 +522,14 @@ async fn a_key_of_another_type_counts_as_lost_before_anything_is_written_and_giv
         let job: JobId = format!("typed-{n}").parse().unwrap();
         let keys = JobKeys::new(&job);
         let taken = [&keys.state, &keys.job, &keys.tasks, &keys.events][n];
-        store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+        store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
         let _: String = store.query("spoil", &["SET", taken, "something else"]).await.unwrap();
         let known = if *taken == keys.state { 0 } else { 1 };
-        let next = store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await.unwrap();
+        let next = store.commit(&job, fence(FIRST, 2, CommitMode::Next), &commit("b")).await.unwrap();
         assert_eq!(next, Committed::StoreBehind { seq: known }, "{taken}");
         let left: String = store.query("look", &["GET", taken]).await.unwrap();
         assert_eq!(left, "something else");
-        let whole = store.commit(&job, FIRST, 2, CommitMode::Whole, &commit("b")).await.unwrap();
+        let whole = store.commit(&job, fence(FIRST, 2, CommitMode::Whole), &commit("b")).await.unwrap();
         assert_eq!(whole, Committed::Applied, "{taken}");
         let found: String = store.query("look", &["TYPE", taken]).await.unwrap();
         assert_ne!(found, "string", "{taken}");
@@ -541,7 +552,7 @@ async fn of_more_events_than_the_stream_keeps_the_newest_are_written_and_the_oth
         let event = |at_us| Event { at_us, what: Happening::Resumed };
         let events = (told + 1..=told + events).map(|ms| event(1_000 * ms)).collect::<Vec<_>>();
         told += events.len() as u64;
-        store.commit(&job, FIRST, seq, mode, &Commit { events, ..commit("running") }).await.unwrap();
+        store.commit(&job, fence(FIRST, seq, mode), &Commit { events, ..commit("running") }).await.unwrap();
         let kept = store.stream("look", &keys.events, None).await.unwrap();
         assert_eq!(kept.len(), keys::STREAM_ENTRIES);
         let times: Vec<&str> = kept.iter().map(|entry| &*entry.fields["at_ms"]).collect();
@@ -559,13 +570,16 @@ async fn what_somebody_made_of_a_count_or_a_stream_stops_no_commit() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "foreign".parse().unwrap();
     let keys = JobKeys::new(&job);
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
     let last = format!("{0}-{0}", u64::MAX);
     let _: String = store.query("end", &["XADD", &keys.events, &last, "what", "theirs"]).await.unwrap();
     let _: u64 = store.query("word", &["HSET", &keys.job, "metrics_dropped", "many"]).await.unwrap();
     let points = vec![vec![("loss", "1".to_owned())]; 401];
     let next = Commit { metrics: SeriesChanges { points, halve: false }, ..commit("b") };
-    assert_eq!(store.commit(&job, FIRST, 2, CommitMode::Next, &next).await.unwrap(), Committed::Applied);
+    assert_eq!(
+        store.commit(&job, fence(FIRST, 2, CommitMode::Next), &next).await.unwrap(),
+        Committed::Applied
+    );
     let events: u64 = store.query("count", &["XLEN", &keys.events]).await.unwrap();
     let dropped: String = store.query("count", &["HGET", &keys.job, "metrics_dropped"]).await.unwrap();
     assert_eq!((events, &*dropped), (1, "1"), "the stream was begun anew, and the count");
@@ -615,7 +629,7 @@ async fn a_graph_is_read_back_as_it_was_written_whatever_the_bytes() {
     let job: JobId = "graph".parse().unwrap();
     let write = async |seq, mode, graph| {
         let commit = Commit { graph, ..commit("a") };
-        assert_eq!(store.commit(&job, FIRST, seq, mode, &commit).await.unwrap(), Committed::Applied);
+        assert_eq!(store.commit(&job, fence(FIRST, seq, mode), &commit).await.unwrap(), Committed::Applied);
         store.read(&job).await.unwrap().graph
     };
     assert_eq!(write(1, CommitMode::New, graph()).await, stored_graph());
@@ -650,7 +664,10 @@ async fn a_job_is_measured_before_it_is_read_and_read_also_where_that_is_not_all
     assert_eq!(store.record_bytes(&job).await.unwrap(), 0, "there is none");
     let chunks = (0..16).map(|chunk| (chunk.to_string(), "x".repeat(100_000))).collect();
     let graph = GraphChanges { chunks, ..GraphChanges::default() };
-    store.commit(&job, FIRST, 1, CommitMode::New, &Commit { graph, ..commit("running") }).await.unwrap();
+    store
+        .commit(&job, fence(FIRST, 1, CommitMode::New), &Commit { graph, ..commit("running") })
+        .await
+        .unwrap();
     let bytes = store.record_bytes(&job).await.unwrap();
     assert!((1_600_000..4_000_000).contains(&bytes), "{bytes}");
     let refusing = ["ACL", "SETUSER", "default", "-memory"];
@@ -670,18 +687,18 @@ async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
     let removed = values.iter().map(|(task, _)| (task.clone(), None)).skip(1).collect();
     let count = async || store.query::<u64>("count", &["HLEN", &keys.values]).await.unwrap();
     let first = Commit { graph: GraphChanges { values, ..graph() }, ..commit("a") };
-    store.commit(&job, FIRST, 1, CommitMode::New, &first).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &first).await.unwrap();
     assert_eq!(count().await, 20_000);
     let graph = GraphChanges { values: removed, ..GraphChanges::default() };
     let last = Commit { graph, expires: true, ..commit("z") };
-    store.commit(&job, FIRST, 2, CommitMode::Next, &last).await.unwrap();
+    store.commit(&job, fence(FIRST, 2, CommitMode::Next), &last).await.unwrap();
     assert_eq!(count().await, 1);
     for key in keys.all() {
         let ttl_s: i64 = store.query("ttl", &["TTL", key]).await.unwrap();
         assert!(ttl_s > 600_000 || ttl_s == -2, "{key}: {ttl_s}");
     }
     let gone = Commit { gone: true, ..Commit::default() };
-    store.commit(&job, FIRST, 3, CommitMode::Next, &gone).await.unwrap();
+    store.commit(&job, fence(FIRST, 3, CommitMode::Next), &gone).await.unwrap();
     for key in keys.all().into_iter().filter(|key| *key != keys.state) {
         assert_eq!(store.query::<u64>("look", &["EXISTS", key]).await.unwrap(), 0, "{key}");
     }
@@ -694,16 +711,16 @@ async fn a_graph_key_of_another_type_counts_as_lost_where_it_would_be_written_an
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "typed".parse().unwrap();
     let keys = JobKeys::new(&job);
-    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &commit("a")).await.unwrap();
     let _: u64 = store.query("spoil", &["LPUSH", &keys.values, "something else"]).await.unwrap();
     let with_graph = Commit { graph: graph(), ..commit("b") };
-    let lost = store.commit(&job, FIRST, 2, CommitMode::Next, &with_graph).await.unwrap();
+    let lost = store.commit(&job, fence(FIRST, 2, CommitMode::Next), &with_graph).await.unwrap();
     assert_eq!(lost, Committed::StoreBehind { seq: 1 });
     assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.graph]).await.unwrap(), 0);
     assert_eq!(store.query::<u64>("look", &["XLEN", &keys.events]).await.unwrap(), 1);
-    let trains = store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await;
+    let trains = store.commit(&job, fence(FIRST, 2, CommitMode::Next), &commit("b")).await;
     assert_eq!(trains.unwrap(), Committed::Applied, "a job that trains has nothing to do with that key");
-    let replaced = store.commit(&job, FIRST, 3, CommitMode::New, &with_graph).await;
+    let replaced = store.commit(&job, fence(FIRST, 3, CommitMode::New), &with_graph).await;
     assert_eq!(replaced.unwrap(), Committed::Applied, "a new job takes the place of whatever was there");
 }
 
@@ -735,13 +752,15 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "over".parse().unwrap();
     let last = Commit { expires: true, ..commit("z") };
-    store.commit(&job, FIRST, 1, CommitMode::New, &last).await.unwrap();
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &last).await.unwrap();
     for key in [&JobKeys::new(&job).state, &JobKeys::new(&job).tasks] {
         assert!(store.query::<i64>("ttl", &["TTL", key]).await.unwrap() > 600_000, "{key}");
     }
     let url = redis.url();
     tokio::task::block_in_place(|| drop(redis));
-    assert!(store.commit(&job, FIRST, 2, CommitMode::Next, &commit("y")).await.unwrap_err().is_passing());
+    assert!(
+        store.commit(&job, fence(FIRST, 2, CommitMode::Next), &commit("y")).await.unwrap_err().is_passing()
+    );
     assert!(RedisStore::connect(&url).await.is_err());
 }
 
@@ -853,7 +872,7 @@ async fn a_program_that_answers_ok_to_everything_gives_no_lead_and_damages_no_jo
             ("claim", store.claim(&job, epoch).await.err()),
             ("measure", store.record_bytes(&job).await.err()),
             ("read", store.read_of_size(&job, 0).await.err()),
-            ("commit", store.commit(&job, epoch, 2, CommitMode::Next, &commit("a")).await.err()),
+            ("commit", store.commit(&job, fence(epoch, 2, CommitMode::Next), &commit("a")).await.err()),
             ("number", store.next_incarnation().await.err()),
         ]
     };

@@ -17,7 +17,7 @@ use super::{
     decision_loop::{DecisionLoop, LoopEnd},
     last_commit::LastCommit,
 };
-use crate::store::{CommitMode, Committed, StoreError};
+use crate::store::{CommitMode, Committed, Fence, StoreError};
 
 /// Pause between two tries of a commit while Redis is away.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -57,11 +57,9 @@ impl DecisionLoop {
         let each = commits.iter().map(|&(job, commit)| {
             let seq = this.next_seq(job);
             let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
+            let fence = Fence { epoch, seq, mode };
             let write = move || async move {
-                store
-                    .committing(this.lead.store_outage.memory_limit())
-                    .commit(job, epoch, seq, mode, commit)
-                    .await
+                store.committing(this.lead.store_outage.memory_limit()).commit(job, fence, commit).await
             };
             async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
         });
@@ -97,8 +95,9 @@ impl DecisionLoop {
         let Some(mut whole) = whole else { return Ok(()) };
         append_streams(&mut whole, refused, Loss { seq, known }, now_us);
         self.list_job(job, now_us).await?;
-        let (store, epoch, whole) = (&self.store, self.epoch, &whole);
-        let write = || store.commit(job, epoch, seq, CommitMode::Whole, whole);
+        let (store, whole) = (&self.store, &whole);
+        let fence = Fence { epoch: self.epoch, seq, mode: CommitMode::Whole };
+        let write = || store.commit(job, fence, whole);
         self.retry_write("commit", job, write).await.map(drop)
     }
 

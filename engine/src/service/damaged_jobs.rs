@@ -12,7 +12,7 @@ use super::{
     last_commit::LastCommit,
     message::submitted,
 };
-use crate::store::CommitMode;
+use crate::store::{CommitMode, Fence};
 
 /// Why a job is set aside.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -100,8 +100,9 @@ impl DecisionLoop {
             let summary =
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {damage}"))];
             let last = &Commit { summary, over: true, expires: true, ..Commit::default() };
-            let (store, epoch, seq) = (&self.store, self.epoch, self.highest_seq + 1);
-            self.retry_write("commit", id, || store.commit(id, epoch, seq, CommitMode::New, last)).await?;
+            let (store, seq) = (&self.store, self.highest_seq + 1);
+            let fence = Fence { epoch: self.epoch, seq, mode: CommitMode::New };
+            self.retry_write("commit", id, || store.commit(id, fence, last)).await?;
             // The next job of this name goes on counting from there.
             self.written.insert(id.clone(), LastCommit::up_to(seq));
             self.highest_seq = seq;

@@ -28,6 +28,17 @@ pub enum CommitMode {
     Whole,
 }
 
+/// By what the store refuses a commit that comes late or out of turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// Of the engine that decided it: once a later one has the job, it is refused.
+    pub epoch: EngineEpoch,
+    /// Its number among the commits of its job; the same one again changes nothing.
+    pub seq: u64,
+    /// How it relates to what is stored.
+    pub mode: CommitMode,
+}
+
 /// What becomes of a commit while Redis is at its memory limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
@@ -52,7 +63,7 @@ impl MemoryLimit {
 pub(super) fn commit_call(
     script_hash: &str,
     job: &JobKeys,
-    (epoch, seq, mode): (EngineEpoch, u64, CommitMode),
+    Fence { epoch, seq, mode }: Fence,
     limit: MemoryLimit,
     commit: &Commit,
 ) -> Cmd {
@@ -265,7 +276,9 @@ mod tests {
 
     fn arguments(commit: &Commit, mode: CommitMode) -> usize {
         let job = JobKeys::new(&"many".parse().unwrap());
-        commit_call("hash", &job, (EngineEpoch(1), 1, mode), MemoryLimit::Within, commit).args_iter().count()
+        commit_call("hash", &job, Fence { epoch: EngineEpoch(1), seq: 1, mode }, MemoryLimit::Within, commit)
+            .args_iter()
+            .count()
     }
 
     #[test]
@@ -299,8 +312,13 @@ mod tests {
         let graph = GraphChanges { chunks, ..GraphChanges::default() };
         let commit = Commit { graph, ..Commit::default() };
         let job = JobKeys::new(&"large".parse().unwrap());
-        let call =
-            commit_call("hash", &job, (EngineEpoch(1), 1, CommitMode::Whole), MemoryLimit::Within, &commit);
+        let call = commit_call(
+            "hash",
+            &job,
+            Fence { epoch: EngineEpoch(1), seq: 1, mode: CommitMode::Whole },
+            MemoryLimit::Within,
+            &commit,
+        );
         let largest = call.args_iter().map(|arg| match arg {
             redis::Arg::Simple(bytes) => bytes.len(),
             _ => 0,

@@ -28,7 +28,7 @@ mod streams;
 
 pub use address::{RedisAddress, redacted};
 pub use aof_rewrites::AofRewrites;
-pub use batch::{CommitMode, MemoryLimit};
+pub use batch::{CommitMode, Fence, MemoryLimit};
 pub use claim::Claimed;
 pub use erase::LastWriter;
 pub use error::StoreError;

@@ -10,16 +10,13 @@ use redis::{
     Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind,
     aio::ConnectionManager,
 };
-use syncline_scheduler::{
-    core::Commit,
-    ids::{EngineEpoch, JobId},
-};
+use syncline_scheduler::{core::Commit, ids::JobId};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::{
     address::RedisAddress,
-    batch::{CommitMode, MemoryLimit, commit_call},
+    batch::{Fence, MemoryLimit, commit_call},
     connection::SharedConnection,
     error::{StoreError, is_locked_out, is_of_connecting, is_read_only},
     keys::JobKeys,
@@ -208,21 +205,9 @@ impl RedisStore {
     }
 
     /// Commits the changes of one job. May be sent again with the same `seq` while the outcome is unknown.
-    pub async fn commit(
-        &self,
-        job: &JobId,
-        epoch: EngineEpoch,
-        seq: u64,
-        mode: CommitMode,
-        commit: &Commit,
-    ) -> Result<Committed, StoreError> {
-        let call = commit_call(
-            self.scripts.commit.get_hash(),
-            &JobKeys::new(job),
-            (epoch, seq, mode),
-            self.limit,
-            commit,
-        );
+    pub async fn commit(&self, job: &JobId, fence: Fence, commit: &Commit) -> Result<Committed, StoreError> {
+        let hash = self.scripts.commit.get_hash();
+        let call = commit_call(hash, &JobKeys::new(job), fence, self.limit, commit);
         let answer: Vec<String> = self
             .bounded_by(time_for(&call), "commit", || {
                 let (call, mut connection) = (&call, self.connection());

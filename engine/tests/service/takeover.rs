@@ -1,7 +1,7 @@
 //! An engine that takes over what the one before has left.
 
 use futures::future::join_all;
-use syncline_engine::store::{CommitMode, RedisStore};
+use syncline_engine::store::{CommitMode, Fence, RedisStore};
 use syncline_rpc::{status::EngineStatus, within};
 use syncline_scheduler::{
     core::{Cancellation, Core, IfTaken, Input, Submission},
@@ -27,7 +27,7 @@ async fn leave_ended_jobs(store: &RedisStore, epoch: EngineEpoch, count: u64) {
     for some in commits.chunks(50) {
         let written = some.iter().map(async |(job, commit)| {
             store.list_job(job, epoch, 1).await.unwrap();
-            store.commit(job, epoch, 1, CommitMode::New, commit).await.unwrap();
+            store.commit(job, Fence { epoch, seq: 1, mode: CommitMode::New }, commit).await.unwrap();
         });
         join_all(written).await;
     }
@@ -53,7 +53,8 @@ async fn an_engine_takes_thousands_of_ended_jobs_over_in_their_order_and_claims_
     assert!(jobs.iter().all(|job| job["state"] == "canceled"));
     let epoch: u64 = store.query("look", &["HGET", "syncline:engine", "epoch"]).await.unwrap();
     assert!(epoch > led);
-    let late = store.commit(&listed[1_999], EngineEpoch(led), 2, CommitMode::Next, &Default::default()).await;
+    let fence = Fence { epoch: EngineEpoch(led), seq: 2, mode: CommitMode::Next };
+    let late = store.commit(&listed[1_999], fence, &Default::default()).await;
     assert!(late.is_err(), "{late:?}");
 }
 

@@ -23,6 +23,13 @@ pub(super) enum Contents {
     OnDisk(Arc<DiskFile>),
 }
 
+/// A file, and what it holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DataFile<'a> {
+    pub(super) path: &'a Path,
+    pub(super) contents: &'a Contents,
+}
+
 /// A file that stays on the disk. Whoever reads of it is told if it is another one than it was when it was
 /// opened.
 #[derive(Debug)]

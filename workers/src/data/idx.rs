@@ -9,21 +9,18 @@ use std::path::Path;
 
 use super::array::{Array, Numbers};
 use super::array_parts::ArrayPart;
-use super::contents::Contents;
+use super::contents::{Contents, DataFile};
 use super::disk_array::{DiskArray, Encoding, bounded};
 use super::error::{DataError, FormatError};
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Reads a file of samples and one of labels.
-pub(super) fn read(
-    images: (&Path, &Contents),
-    labels: (&Path, &Contents),
-) -> Result<(ArrayPart, ArrayPart), DataError> {
-    let (samples, answers) = (read_file(images.0, images.1)?, read_file(labels.0, labels.1)?);
+pub(super) fn read(images: DataFile<'_>, labels: DataFile<'_>) -> Result<(ArrayPart, ArrayPart), DataError> {
+    let (samples, answers) = (read_file(images)?, read_file(labels)?);
     let rows = samples.rows();
     if answers.rows() != rows {
         let reason = format!("{} labels for {rows} samples", answers.rows());
-        return Err(FormatError::Malformed { path: labels.0.to_owned(), reason }.into());
+        return Err(FormatError::Malformed { path: labels.path.to_owned(), reason }.into());
     }
     Ok((samples, answers))
 }
@@ -46,7 +43,7 @@ pub(super) enum Number {
     F64,
 }
 
-fn read_file(path: &Path, contents: &Contents) -> Result<ArrayPart, DataError> {
+fn read_file(DataFile { path, contents }: DataFile<'_>) -> Result<ArrayPart, DataError> {
     let format = |reason: &str| {
         DataError::from(FormatError::Malformed { path: path.to_owned(), reason: reason.to_owned() })
     };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use header::{Header, Type};
 
 use super::array_parts::ArrayPart;
-use super::contents::{Contents, DiskFile};
+use super::contents::{DataFile, DiskFile};
 use super::elements::{Described, Element};
 use super::error::{DataError, FormatError};
 use super::file::{MAX_FILE_BYTES, NPY_MARK, Step, too_large};
@@ -41,19 +41,19 @@ pub(super) struct Stored<'a> {
 
 /// Reads the files of samples and of labels.
 pub(super) fn read_pair(
-    samples: (&Path, &Contents),
-    labels: (&Path, &Contents),
+    samples: DataFile<'_>,
+    labels: DataFile<'_>,
     step: &mut Step<'_>,
 ) -> Result<(ArrayPart, ArrayPart), DataError> {
     let (samples, answers) = (read_file(samples, step)?, read_file(labels, step)?);
     if answers.rows() != samples.rows() {
         let reason = format!("{} labels for {} samples", answers.rows(), samples.rows());
-        return Err(FormatError::Malformed { path: labels.0.to_owned(), reason }.into());
+        return Err(FormatError::Malformed { path: labels.path.to_owned(), reason }.into());
     }
     Ok((samples, answers))
 }
 
-fn read_file((path, contents): (&Path, &Contents), step: &mut Step<'_>) -> Result<ArrayPart, DataError> {
+fn read_file(DataFile { path, contents }: DataFile<'_>, step: &mut Step<'_>) -> Result<ArrayPart, DataError> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let bytes = contents.bytes();
     let stored = contents.on_disk().map(|file| Stored { file, start: 0, bytes });

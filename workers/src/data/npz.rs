@@ -6,12 +6,11 @@
 
 use std::collections::HashMap;
 use std::io::BufReader;
-use std::path::Path;
 
 use zip::{CompressionMethod, ZipReadOptions, read::Config, unstable::read::ZipIterable};
 
 use super::array::SourceArrays;
-use super::contents::Contents;
+use super::contents::DataFile;
 use super::error::{DataError, FormatError};
 use super::file::{MAX_FILE_BYTES, Step, ZIP_MARK};
 use super::named;
@@ -27,7 +26,7 @@ const SUFFIX: &str = ".npy";
 
 /// Reads what the model wants; other arrays are not looked at.
 pub(super) fn read(
-    (path, contents): (&Path, &Contents),
+    DataFile { path, contents }: DataFile<'_>,
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {

@@ -10,7 +10,7 @@ use syncline_scheduler::{
 
 use super::array::{Array, SourceArrays};
 use super::array_parts::ArrayParts;
-use super::contents::Contents;
+use super::contents::{Contents, DataFile};
 use super::csv::{self, InputColumns, LabelColumns, OnDisk, TableCache};
 use super::digests::Hashes;
 use super::error::{DataError, SettingError, TableError};
@@ -121,12 +121,12 @@ impl Form<'_> {
 }
 
 /// Each file with its bytes, of a source whose files are read into memory.
-fn in_memory<'a>(files: &[(&'a Path, &'a Contents)]) -> Vec<(&'a Path, &'a [u8])> {
+fn in_memory<'a>(files: &[DataFile<'a>]) -> Vec<(&'a Path, &'a [u8])> {
     let bytes = |contents: &'a Contents| match contents {
         Contents::InMemory(bytes) => bytes.as_slice(),
         Contents::OnDisk(_) => unreachable!("only files of arrays and tables stay on the disk"),
     };
-    files.iter().map(|(path, contents)| (*path, bytes(contents))).collect()
+    files.iter().map(|file| (file.path, bytes(file.contents))).collect()
 }
 
 /// The files of a source, in order; their bytes on the disk go into `hashes`.
@@ -228,16 +228,17 @@ impl<'a> SourceFiles<'a> {
         Self { source, inputs, contents, digests: here, are_noted }
     }
 
-    /// Each file with what it holds.
-    fn named(&self) -> Vec<(&'a Path, &Contents)> {
-        self.source.paths().into_iter().map(Path::new).zip(&self.contents).collect()
+    fn files(&self) -> Vec<DataFile<'_>> {
+        let files = self.source.paths().into_iter().map(Path::new).zip(&self.contents);
+        files.map(|(path, contents)| DataFile { path, contents }).collect()
     }
 
     /// The same of tables.
     fn tables(&self) -> Vec<csv::File<'_>> {
-        let files = self.named().into_iter().zip(self.digests);
+        let files = self.files().into_iter().zip(self.digests);
         let is_noted = self.are_noted;
-        files.map(|((path, contents), &digest)| csv::File { path, contents, digest, is_noted }).collect()
+        let table = |(DataFile { path, contents }, &digest)| csv::File { path, contents, digest, is_noted };
+        files.map(table).collect()
     }
 
     /// Reads them. `like`: the names of the columns and classes of the training set.
@@ -262,11 +263,11 @@ impl<'a> SourceFiles<'a> {
         like: Option<&csv::TableNames>,
         step: &mut Step<'_>,
     ) -> Result<SourceArrays, DataError> {
-        let files = self.named();
+        let files = self.files();
         if files.is_empty() {
             return Err(no_file());
         }
-        for (path, contents) in &files {
+        for DataFile { path, contents } in &files {
             // Its numbers lie beside it until it is read; those of a table ask for themselves.
             if let Contents::InMemory(bytes) = contents {
                 file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
@@ -290,7 +291,8 @@ impl<'a> SourceFiles<'a> {
             }
             Source::Cifar10 { .. } => joined([cifar10::read(&in_memory(&files)).map(of_arrays)], wanted)?,
             Source::Text { context, stride, .. } => {
-                let read = |file: &(&Path, &[u8])| text::read(*file, *context, *stride, wanted, step);
+                let read =
+                    |(path, bytes): &(&Path, &[u8])| text::read(path, bytes, *context, *stride, wanted, step);
                 joined(in_memory(&files).iter().map(read).map(|arrays| arrays.map(of_arrays)), wanted)?
             }
             Source::Safetensors { .. } => {

@@ -4,13 +4,12 @@
 //! little-endian. Source: huggingface.co/docs/safetensors.
 
 use std::io::Read;
-use std::path::Path;
 
 use safetensors::{Dtype, tensor::Metadata};
 
 use super::array::SourceArrays;
 use super::array_parts::ArrayPart;
-use super::contents::{Contents, room};
+use super::contents::{DataFile, room};
 use super::elements::{Described, Element};
 use super::error::{DataError, FormatError};
 use super::file::Step;
@@ -22,11 +21,12 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// Reads what the model wants; other arrays are not looked at.
 pub(super) fn read(
-    (path, contents): (&Path, &Contents),
+    file: DataFile<'_>,
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
-    let (header, start) = header(path, contents)?;
+    let DataFile { path, contents } = file;
+    let (header, start) = header(file)?;
     named::pick(path, wanted, |name| {
         let missing = || named::missing(path, name, header.tensors().keys().map(String::as_str));
         let info = header.info(name).ok_or_else(missing)?;
@@ -51,7 +51,7 @@ pub(super) fn read(
 
 /// What the arrays are and where, counted from the place behind it: all lie in the file, side by side, to its
 /// end.
-fn header(path: &Path, contents: &Contents) -> Result<(Metadata, u64), DataError> {
+fn header(DataFile { path, contents }: DataFile<'_>) -> Result<(Metadata, u64), DataError> {
     let format = |reason: String| {
         DataError::from(FormatError::Malformed {
             path: path.to_owned(),

@@ -17,7 +17,8 @@ const STEP_CHARACTERS: usize = 1 << 20;
 
 /// Reads a text: what stands at each position, and what follows.
 pub(super) fn read(
-    (path, bytes): (&Path, &[u8]),
+    path: &Path,
+    bytes: &[u8],
     context: u32,
     stride: u32,
     wanted: &ModelSignature,

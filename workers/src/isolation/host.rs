@@ -20,6 +20,15 @@ pub(super) fn this_program_serves() {
     SERVES.store(true, Ordering::Relaxed);
 }
 
+/// A model, and what it is called if it ends the process.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedModel<'a> {
+    /// For people, such as the path of its file.
+    pub name: &'a str,
+    /// The model as it came.
+    pub onnx: &'a [u8],
+}
+
 /// Where models that come from elsewhere are loaded.
 #[derive(Debug, Clone)]
 pub enum ModelHost {
@@ -61,7 +70,7 @@ impl ModelHost {
     }
 
     /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch
-    /// if it can be made to. `name`: what the model is called if it ends the process.
+    /// if it can be made to.
     ///
     /// # Errors
     /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds,
@@ -69,17 +78,16 @@ impl ModelHost {
     #[doc(hidden)]
     pub fn derive(
         &self,
-        name: &str,
-        model: &[u8],
+        model: NamedModel<'_>,
         loss: Loss,
         options: &DeriveOptions,
         checks: ModelChecks,
     ) -> Result<Derived, ModelError> {
         match self {
-            Self::InProcess(runtime) => Derived::derive(runtime, model, loss, options, checks),
+            Self::InProcess(runtime) => Derived::derive(runtime, model.onnx, loss, options, checks),
             Self::ChildProcess(library) => {
                 let work = Work::Derive { loss, options: Box::new(options.clone()), checks };
-                derived(run_in_child(library, work, (name, model), &|_| {})?)
+                derived(run_in_child(library, work, model, &|_| {})?)
             }
         }
     }
@@ -93,18 +101,20 @@ impl ModelHost {
     #[doc(hidden)]
     pub fn accept_ready(
         &self,
-        name: &str,
-        model: &[u8],
+        model: NamedModel<'_>,
         weights: Option<&[u8]>,
         check_gradients: bool,
     ) -> Result<Derived, ModelError> {
         match self {
-            Self::InProcess(runtime) => {
-                Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, check_gradients)
-            }
+            Self::InProcess(runtime) => Derived::new(
+                runtime,
+                accept_ready(runtime, model.onnx, weights)?,
+                Precision::F32,
+                check_gradients,
+            ),
             Self::ChildProcess(library) => {
                 let work = Work::Ready { weights: weights.map(ByteBuf::from), check_gradients };
-                derived(run_in_child(library, work, (name, model), &|_| {})?)
+                derived(run_in_child(library, work, model, &|_| {})?)
             }
         }
     }
@@ -115,16 +125,11 @@ impl ModelHost {
     /// # Errors
     /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E257 if it was stopped, E323 if it is
     /// refused.
-    pub fn try_load(
-        &self,
-        name: &str,
-        model: &[u8],
-        is_stopped: &dyn Fn() -> bool,
-    ) -> Result<(), ModelError> {
+    pub fn try_load(&self, model: NamedModel<'_>, is_stopped: &dyn Fn() -> bool) -> Result<(), ModelError> {
         match self {
             Self::InProcess(_) => Ok(()),
             Self::ChildProcess(library) => {
-                match run_in_child_until(library, Work::LoadWhole, (name, model), &|_| {}, is_stopped)? {
+                match run_in_child_until(library, Work::LoadWhole, model, &|_| {}, is_stopped)? {
                     Answer::Loaded => Ok(()),
                     _ => Err(unexpected_answer()),
                 }
@@ -140,15 +145,14 @@ impl ModelHost {
     #[doc(hidden)]
     pub fn step_cost(
         &self,
-        name: &str,
-        graph: &[u8],
+        graph: NamedModel<'_>,
         batch: usize,
         sample_shapes: SampleShapes,
     ) -> Result<Estimate, ModelError> {
         match self {
-            Self::InProcess(runtime) => Ok(step_cost(runtime, graph, batch, &sample_shapes)?),
+            Self::InProcess(runtime) => Ok(step_cost(runtime, graph.onnx, batch, &sample_shapes)?),
             Self::ChildProcess(library) => {
-                match run_in_child(library, Work::Cost { batch, sample_shapes }, (name, graph), &|_| {})? {
+                match run_in_child(library, Work::Cost { batch, sample_shapes }, graph, &|_| {})? {
                     Answer::Cost(cost) => Ok(cost),
                     _ => Err(unexpected_answer()),
                 }
@@ -164,8 +168,7 @@ impl ModelHost {
     #[doc(hidden)]
     pub fn check(
         &self,
-        name: &str,
-        model: &[u8],
+        model: NamedModel<'_>,
         loss: Option<(Loss, &DeriveOptions)>,
         weights: Option<&[u8]>,
         how: &CheckOptions,
@@ -173,20 +176,15 @@ impl ModelHost {
     ) -> Result<Checked, ModelError> {
         match (self, loss) {
             (Self::InProcess(runtime), Some((loss, options))) => {
-                Ok(check(runtime, model, loss, options, how)?)
+                Ok(check(runtime, model.onnx, loss, options, how)?)
             }
             (Self::InProcess(runtime), None) => {
-                Ok(check_graph(runtime, &accept_ready(runtime, model, weights)?, how)?)
+                Ok(check_graph(runtime, &accept_ready(runtime, model.onnx, weights)?, how)?)
             }
             (Self::ChildProcess(library), loss) => {
                 let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
                 let weights = weights.map(ByteBuf::from);
-                match run_in_child(
-                    library,
-                    Work::Check { loss, weights, how: how.clone() },
-                    (name, model),
-                    stage,
-                )? {
+                match run_in_child(library, Work::Check { loss, weights, how: how.clone() }, model, stage)? {
                     Answer::Checked(checked) => Ok(checked),
                     _ => Err(unexpected_answer()),
                 }

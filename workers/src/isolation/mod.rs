@@ -21,5 +21,5 @@ mod parent;
 
 pub use child::serve_if_asked;
 pub use error::ModelError;
-pub use host::ModelHost;
+pub use host::{ModelHost, NamedModel};
 pub use message::{ChildError, Derived, DynamicBatch, ModelChecks};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use syncline_rpc::threads::{self, NoThread};
 
 use super::error::ModelError;
+use super::host::NamedModel;
 use super::locate::smallest_crashing;
 use super::message::{
     Answer, CHILD_ARGUMENT, Event, PARENT_PID_VARIABLE, Request, Work, receive, send, send_bytes,
@@ -38,34 +39,34 @@ pub(super) fn not_started(reason: String) -> ModelError {
 pub(super) fn run_in_child(
     library: &Path,
     work: Work,
-    (name, model): (&str, &[u8]),
+    model: NamedModel<'_>,
     stage: &dyn Fn(&str),
 ) -> Result<Answer, ModelError> {
-    run_in_child_until(library, work, (name, model), stage, &|| false)
+    run_in_child_until(library, work, model, stage, &|| false)
 }
 
 /// The same, which ends the child once `is_stopped` says so.
 pub(super) fn run_in_child_until(
     library: &Path,
     work: Work,
-    (name, model): (&str, &[u8]),
+    model: NamedModel<'_>,
     stage: &dyn Fn(&str),
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Answer, ModelError> {
     let mut request = Request { library: library.to_owned(), work };
-    match run_child(this_program()?, &request, model, STAGE_TIMEOUT, stage, is_stopped) {
+    match run_child(this_program()?, &request, model.onnx, STAGE_TIMEOUT, stage, is_stopped) {
         Err(ChildFailure::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
-            let node = locate(&mut request, model, is_stopped)
+            let node = locate(&mut request, model.onnx, is_stopped)
                 .map(|node| format!(", at {node}"))
                 .unwrap_or_default();
-            Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
+            Err(ModelError::Crashed { model: model.name.to_owned(), how, stage, node, words })
         }
         Err(ChildFailure::Ended { by, stage }) => {
-            Err(ModelError::Ended { model: name.to_owned(), by, stage })
+            Err(ModelError::Ended { model: model.name.to_owned(), by, stage })
         }
         Err(ChildFailure::TimedOut { stage, seconds }) => {
-            Err(ModelError::Silent { model: name.to_owned(), stage, seconds })
+            Err(ModelError::Silent { model: model.name.to_owned(), stage, seconds })
         }
         Err(failure @ ChildFailure::Stopped) => Err(not_started(failure.to_string())),
         Err(ChildFailure::NotStarted(reason)) => Err(not_started(reason)),

@@ -20,7 +20,7 @@ pub use classes::ClassFigures;
 pub use error::PredictError;
 pub use figures::Figures;
 pub use labels::LabelFigures;
-pub use options::{PredictOptions, Samples};
+pub use options::{LabelUse, PredictOptions, Samples};
 pub use outputs::Output;
 pub use predictor::{Predicted, Predictor};
 pub use values::{TargetFigures, ValueFigures};

@@ -55,18 +55,34 @@ pub struct PredictOptions {
     pub given: Option<Arc<[u8]>>,
     /// Which of them.
     pub samples: Samples,
-    /// Whether labels are read, where the model wants them; its loss and shares of right predictions need
-    /// them. Where they are not, columns of a CSV file that are the label may be there or not, and
+    /// What becomes of labels, where the model wants them; its loss and shares of right predictions need
+    /// them. Where they are passed over, columns of a CSV file that are the label may be there or not, and
     /// `test_percent`, which draws by classes, draws others.
-    pub is_labeled: bool,
+    pub labels: LabelUse,
     /// Samples that are computed at once.
     pub batch: usize,
+}
+
+/// What becomes of the labels of samples that are predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelUse {
+    /// They are read, and predictions compared with them.
+    Read,
+    /// They are passed over, and may be missing.
+    PassOver,
 }
 
 impl PredictOptions {
     /// On samples of the job itself.
     pub fn for_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
-        Self { data: job.train.data.clone(), columns_of: None, given: None, samples, is_labeled: true, batch }
+        Self {
+            data: job.train.data.clone(),
+            columns_of: None,
+            given: None,
+            samples,
+            labels: LabelUse::Read,
+            batch,
+        }
     }
 
     /// On all samples of other files, which are written as those of the job: columns of a CSV file are found
@@ -80,7 +96,7 @@ impl PredictOptions {
     pub fn for_files(
         job: &TrainedJob,
         files: &[String],
-        is_labeled: bool,
+        labels: LabelUse,
         batch: usize,
     ) -> Result<Self, PredictError> {
         let refused = |reason: String| Err(PredictError::OtherFiles { reason });
@@ -91,7 +107,7 @@ impl PredictOptions {
                     "its samples are of a text, and the characters of another one have other numbers".into(),
                 );
             }
-            Source::Idx { .. } | Source::Npy { .. } if !is_labeled => {
+            Source::Idx { .. } | Source::Npy { .. } if labels == LabelUse::PassOver => {
                 return refused("its samples are in two files, of which the second has the labels".into());
             }
             _ => {}
@@ -117,7 +133,7 @@ impl PredictOptions {
         let data =
             DataSpec { inputs, scale, mean, std, channel_axis, normalize, sample_shape, layout, ..of_source };
         let columns_of = Some(job.train.data.clone());
-        Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
+        Ok(Self { data, columns_of, given: None, samples: Samples::All, labels, batch })
     }
 
     /// On all samples of a file that came in another way than from a disk, written as those of the job, and
@@ -127,15 +143,16 @@ impl PredictOptions {
     /// E577 as [`for_files`](Self::for_files), and if the job reads samples and labels from two files.
     pub fn for_bytes(
         job: &TrainedJob,
-        (name, bytes): (&str, Vec<u8>),
-        is_labeled: bool,
+        name: &str,
+        bytes: Vec<u8>,
+        labels: LabelUse,
         batch: usize,
     ) -> Result<Self, PredictError> {
         if let Source::Idx { .. } | Source::Npy { .. } = job.train.data.source {
             let reason = format!("its samples and labels are in two files, and {name} is one");
             return Err(PredictError::OtherFiles { reason });
         }
-        let options = Self::for_files(job, &[name.to_owned()], is_labeled, batch)?;
+        let options = Self::for_files(job, &[name.to_owned()], labels, batch)?;
         Ok(Self { given: Some(bytes.into()), ..options })
     }
 }

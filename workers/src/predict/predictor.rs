@@ -5,8 +5,9 @@ use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::spec::ModelSpec;
 
 use super::{
-    ClassFigures, Figures, LabelFigures, Output, PredictError, PredictOptions, Samples, ValueFigures,
-    classes::ClassScores, float_ids::note_float_ids, labels::LabelScores, outputs::with_inner_value,
+    ClassFigures, Figures, LabelFigures, LabelUse, Output, PredictError, PredictOptions, Samples,
+    ValueFigures, classes::ClassScores, float_ids::note_float_ids, labels::LabelScores,
+    outputs::with_inner_value,
 };
 use crate::{
     client::TrainedJob,
@@ -72,11 +73,11 @@ impl Predictor {
         if wanted.is_empty() {
             return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
         }
-        wanted.label = wanted.label.filter(|_| options.is_labeled);
+        wanted.label = wanted.label.filter(|_| options.labels == LabelUse::Read);
         note_float_ids(&mut wanted, job);
         let form = Form {
             like: options.columns_of.as_ref(),
-            passes_over_label: !options.is_labeled,
+            passes_over_label: options.labels == LabelUse::PassOver,
             // What lies at the paths of the job may be new. Only its own files are named with what they held.
             is_other: options.data.digest.is_none() || options.data.digest != job.train.data.digest,
             given: options.given.as_deref(),

@@ -59,7 +59,8 @@ fn job_on(
 type Answer = (Vec<Option<u32>>, Vec<(String, usize)>);
 
 fn asked(job: &TrainedJob, batch: usize) -> Result<Answer, PredictError> {
-    let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, batch) };
+    let options =
+        PredictOptions { labels: LabelUse::PassOver, ..PredictOptions::for_job(job, Samples::All, batch) };
     let (mut classes, mut shown) = (Vec::new(), Vec::new());
     Predictor::open(&runtime(), job, &options)?.run(|predicted| {
         classes.extend_from_slice(predicted.predicted);
@@ -144,7 +145,7 @@ fn other_files_are_normalized_as_those_of_the_job() {
     (data.mean, data.std, data.channel_axis) = (vec![1.0, 2.0], vec![3.0, 4.0], ChannelAxis::Last);
     data.normalize.insert("table".to_owned(), Normalization { scale: 0.5, ..Normalization::default() });
     let other = folder.path().join("rows.csv").display().to_string();
-    let options = PredictOptions::for_files(&job, &[other], true, 1).unwrap();
+    let options = PredictOptions::for_files(&job, &[other], LabelUse::Read, 1).unwrap();
     for input in ["x", "table"] {
         assert_eq!(options.data.normalization_of(input), job.train.data.normalization_of(input));
     }
@@ -152,7 +153,8 @@ fn other_files_are_normalized_as_those_of_the_job() {
 
 /// What the model of a job says of all samples.
 fn scores(job: &TrainedJob) -> Vec<f32> {
-    let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, 3) };
+    let options =
+        PredictOptions { labels: LabelUse::PassOver, ..PredictOptions::for_job(job, Samples::All, 3) };
     let mut scores = Vec::new();
     let each = |predicted: &Predicted<'_>| {
         scores.extend_from_slice(&predicted.outputs[0].values);

@@ -18,7 +18,7 @@ use super::{
     ready,
     training::{ParamList, Settings, Training},
 };
-use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
+use crate::isolation::{DynamicBatch, ModelChecks, ModelHost, NamedModel};
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///
@@ -48,7 +48,8 @@ pub(super) fn prepare_model<'a>(
             derive_graph(host, model, *loss, options, (settings.check, data), said)
         }
         Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
-            Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
+            let model = NamedModel { name: &onnx.name(), onnx: bytes };
+            Ok(host.accept_ready(model, weights, settings.check)?.graph)
         }),
     }
 }
@@ -91,7 +92,8 @@ fn derive_graph<'a>(
         (onnx, options, first) = (Cow::Owned(filled.onnx), filled.options, Some(filled.from));
     }
     let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
-    let derived = open_sizes::derive(host, (&model.name(), &onnx), loss, &options, checks, data)?;
+    let named = NamedModel { name: &model.name(), onnx: &onnx };
+    let derived = open_sizes::derive(host, named, loss, &options, checks, data)?;
     if let Some(first) = first {
         first.check_complete(&derived.graph)?;
     }

@@ -9,7 +9,7 @@ use syncline_scheduler::{fault_code::FaultCode, spec::DataSpec};
 
 use super::{SubmitError, data::data_element};
 use crate::data::{Dataset, InputSignature, ModelSignature};
-use crate::isolation::{Derived, ModelChecks, ModelHost};
+use crate::isolation::{Derived, ModelChecks, ModelHost, NamedModel};
 
 /// Codes of an operator of which no gradient can be had as it is used, and of a model that takes no size but
 /// one, which is not the one that recomputation and 16 bits are planned with.
@@ -19,23 +19,23 @@ const MAY_BE_FOR_SIZES: [FaultCode; 2] = [FaultCode::new("E311"), FaultCode::new
 /// data.
 pub(super) fn derive(
     host: &ModelHost,
-    (name, onnx): (&str, &[u8]),
+    model: NamedModel<'_>,
     loss: Loss,
     options: &DeriveOptions,
     checks: ModelChecks,
     data: &DataSpec,
 ) -> Result<Derived, SubmitError> {
-    let error = match host.derive(name, onnx, loss, options, checks) {
+    let error = match host.derive(model, loss, options, checks) {
         Err(error) if MAY_BE_FOR_SIZES.contains(&error.code()) => error,
         other => return Ok(other?),
     };
-    let Some(inputs) = inputs_of_open_size(onnx) else { return Err(error.into()) };
+    let Some(inputs) = inputs_of_open_size(model.onnx) else { return Err(error.into()) };
     let wanted = ModelSignature { inputs, label: None };
     let set = Dataset::open(&DataSpec { digest: None, ..data.clone() }, &wanted)?;
     let names = wanted.inputs.iter().map(|input| input.name.clone());
     let sample_shapes = names.zip(set.input_shapes().map(<[usize]>::to_vec)).collect();
     let options = DeriveOptions { sample_shapes, ..options.clone() };
-    Ok(host.derive(name, onnx, loss, &options, checks)?)
+    Ok(host.derive(model, loss, &options, checks)?)
 }
 
 /// What a model takes, if it leaves a size open besides its batch, and sources give all of it.

@@ -214,8 +214,16 @@ async fn run_session(
     let ends = ExecutorChannels { tasks, finish, ended };
     // A worker that does not train holds them itself: nothing comes, and nothing ends.
     let unused = match options.runtime.as_ref().zip(before.device) {
-        Some(on) => {
-            start_executor(options, on, incarnation, session.clone(), before.unfit.clone(), ends)?;
+        Some((runtime, device)) => {
+            start_executor(
+                options,
+                runtime,
+                device,
+                incarnation,
+                session.clone(),
+                before.unfit.clone(),
+                ends,
+            )?;
             None
         }
         None => Some(ends),
@@ -344,7 +352,8 @@ fn start_pool(
 /// Starts the thread that trains. Nobody joins it: what it hangs in must not hang us.
 fn start_executor(
     options: &WorkerOptions,
-    (runtime, device): (&Runtime, &DeviceWatch),
+    runtime: &Runtime,
+    device: &DeviceWatch,
     incarnation: Incarnation,
     session: Arc<Session>,
     unfit: UnfitJobs,

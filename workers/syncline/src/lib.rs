@@ -90,7 +90,7 @@ pub use syncline_workers::submit::{FieldChange, JobFile};
 #[cfg(feature = "train")]
 pub use syncline_workers::{
     check::CheckError,
-    isolation::{ChildError, ModelError, ModelHost, serve_if_asked},
+    isolation::{ChildError, ModelError, ModelHost, NamedModel, serve_if_asked},
     submit::{JobVariants, prepare},
 };
 pub use syncline_workers::{

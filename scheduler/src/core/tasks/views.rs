@@ -23,12 +23,20 @@ const SKIPPED_FOLLOWED: usize = 256;
 /// Why nobody has begun a ready task, by class: all of a class wait for the same, and there may be many.
 type ReadyReasons = BTreeMap<ClassIndex, String>;
 
+/// A task that people look at, and the worker that has it.
+#[derive(Clone, Copy)]
+struct Shown {
+    task: TaskIndex,
+    holder: Option<Incarnation>,
+}
+
 impl Core {
     /// The tasks that a query asks for; `None` if there is no such job.
     pub fn task_views(&self, job: &JobId, query: &TaskQuery, now_us: u64) -> Option<Vec<TaskView>> {
         let job = self.task_jobs.get(job)?;
         let mut reasons = ReadyReasons::default();
-        let mut view = |task, holder| self.view(job, (task, holder), now_us, &mut reasons);
+        let mut view =
+            |task, holder| self.view(job, Shown { task: TaskIndex(task), holder }, now_us, &mut reasons);
         if let Some(name) = &query.name {
             let named = job.graph.task_named(name);
             return Some(named.map(|task| view(task, job.holder(task))).into_iter().collect());
@@ -115,13 +123,8 @@ impl Core {
         there.then(|| tasks.iter().copied().filter(|task| graph.state(task.0).is_final()).collect())
     }
 
-    fn view(
-        &self,
-        job: &TaskJob,
-        (task, holder): (u32, Option<Incarnation>),
-        now_us: u64,
-        reasons: &mut ReadyReasons,
-    ) -> TaskView {
+    fn view(&self, job: &TaskJob, shown: Shown, now_us: u64, reasons: &mut ReadyReasons) -> TaskView {
+        let Shown { task: TaskIndex(task), holder } = shown;
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
@@ -145,7 +148,7 @@ impl Core {
             value: given.and_then(|given| given.preview.clone()),
             value_bytes: given.map(|given| given.value.bytes()),
             code: job.why_no_value(task),
-            reason: self.reason(job, (task, holder), now_us, reasons),
+            reason: self.reason(job, shown, now_us, reasons),
         }
     }
 
@@ -156,13 +159,8 @@ impl Core {
         }
     }
 
-    fn reason(
-        &self,
-        job: &TaskJob,
-        (task, holder): (u32, Option<Incarnation>),
-        now_us: u64,
-        reasons: &mut ReadyReasons,
-    ) -> String {
+    fn reason(&self, job: &TaskJob, shown: Shown, now_us: u64, reasons: &mut ReadyReasons) -> String {
+        let task = shown.task.0;
         let faults = job.faults.get(&task);
         let last = || job.failure(task).map(in_words).unwrap_or_default();
         match job.graph.state(task) {
@@ -203,7 +201,7 @@ impl Core {
                 let pause_s = until_us.saturating_sub(now_us) as f64 / 1e6;
                 format!("its next attempt is in {pause_s:.1} s, because the last one failed: {}", last())
             }
-            TaskState::Leased => self.why_leased(job, (task, holder), now_us),
+            TaskState::Leased => self.why_leased(job, shown, now_us),
             TaskState::Continued => match job.continued.get(&task) {
                 Some(&child) => format!(
                     "it gives what task {} gives, which is {}",
@@ -225,7 +223,12 @@ impl Core {
     }
 
     /// Who has a task that is leased, and what it does there.
-    fn why_leased(&self, job: &TaskJob, (task, holder): (u32, Option<Incarnation>), now_us: u64) -> String {
+    fn why_leased(
+        &self,
+        job: &TaskJob,
+        Shown { task: TaskIndex(task), holder }: Shown,
+        now_us: u64,
+    ) -> String {
         let holder = holder.map(|worker| self.worker_name(worker)).unwrap_or_default();
         if let Some(until_us) = job.state.canceling_until_us {
             let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;

@@ -29,7 +29,7 @@ use self::{
 use super::device_watch::DeviceWatch;
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
-use crate::isolation::{ModelError, ModelHost};
+use crate::isolation::{ModelError, ModelHost, NamedModel};
 
 /// A session that nobody has used for so long is let go.
 const IDLE_LIMIT: Duration = Duration::from_secs(300);
@@ -142,7 +142,8 @@ fn try_load(
     file: &[u8],
     stop: &StopFlag,
 ) -> Result<(), ModelFault> {
-    let tried = ModelHost::of(runtime).try_load(&format!("model {digest}"), file, &|| stop.is_asked());
+    let model = NamedModel { name: &format!("model {digest}"), onnx: file };
+    let tried = ModelHost::of(runtime).try_load(model, &|| stop.is_asked());
     Ok(said_for(device, tried)?)
 }
 

@@ -8,7 +8,7 @@ use syncline_scheduler::{
 use syncline_workers::{
     check::SampleShapes,
     data::LabelColumn,
-    isolation::ModelHost,
+    isolation::{ModelHost, NamedModel},
     submit::{PreparedJob, SubmitError},
 };
 
@@ -168,9 +168,8 @@ impl Preview {
         let step_bytes = match job.missing_cpu_kernel {
             Some(_) => None,
             None => {
-                let cost =
-                    models.step_cost("the training graph", graph, at_once as usize, sample_shapes(train))?;
-                Some(cost.peak_bytes)
+                let graph = NamedModel { name: "the training graph", onnx: graph };
+                Some(models.step_cost(graph, at_once as usize, sample_shapes(train))?.peak_bytes)
             }
         };
         let parameters = train.model.layout.trained_elements();

@@ -11,7 +11,7 @@ use syncline_onnx::{self as onnx, Dim, ModelProto, TensorType};
 use syncline_scheduler::{core::significant, fault_code::FaultCode};
 use syncline_workers::{
     check::{CheckOptions, Checked, NO_GRADIENTS, scatters},
-    isolation::ModelError,
+    isolation::{ModelError, NamedModel},
 };
 
 use super::{loss::LossArgs, progress::Progress, read, warn};
@@ -112,7 +112,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let weights = args.weights.as_deref().map(read).transpose()?;
     let (name, progress) = (args.file.display().to_string(), Progress::new());
     let shown = |stage: &str| progress.show(stage);
-    let checked = models()?.check(&name, &bytes, loss, weights.as_deref(), &how, &shown);
+    let model = NamedModel { name: &name, onnx: &bytes };
+    let checked = models()?.check(model, loss, weights.as_deref(), &how, &shown);
     progress.clear();
     let model = onnx::parse(&bytes)?;
     let checked = checked.map_err(|error| refused(error, &model, &how.dims))?;

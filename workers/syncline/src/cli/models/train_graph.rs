@@ -8,7 +8,10 @@ use syncline_autodiff::{
     TrainingGraph,
 };
 use syncline_onnx::TensorType;
-use syncline_workers::{isolation::ModelChecks, submit::untouched};
+use syncline_workers::{
+    isolation::{ModelChecks, NamedModel},
+    submit::untouched,
+};
 
 use super::{loss::LossArgs, read, warn, write};
 use crate::cli::{
@@ -68,7 +71,8 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let forward = read(&args.file)?;
     let mut warnings = warn(&forward, &options)?;
     let checks = ModelChecks { gradients: !args.no_check, batch_axis: false };
-    let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, checks);
+    let model = NamedModel { name: &args.file.display().to_string(), onnx: &forward };
+    let derived = models()?.derive(model, loss, &options, checks);
     let derived = derived?;
     let graph = derived.graph;
     let fixed = derived.fixed_batch_reason.map(|reason| format!("{reason}; no job takes this graph"));

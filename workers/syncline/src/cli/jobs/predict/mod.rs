@@ -17,7 +17,7 @@ use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
     data::{FileError, MAX_FILE_BYTES},
-    predict::{PredictError, PredictOptions, Predicted, Predictor, Samples},
+    predict::{LabelUse, PredictError, PredictOptions, Predicted, Predictor, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
 };
@@ -204,12 +204,12 @@ fn options_of(
         let samples = args.samples.map_or_else(|| Samples::most_telling(&job.train.data), Samples::from);
         return Ok(PredictOptions::for_job(job, samples, batch));
     }
-    let is_labeled = !args.unlabeled;
+    let labels = if args.unlabeled { LabelUse::PassOver } else { LabelUse::Read };
     let mut options = match input {
-        Some(bytes) => PredictOptions::for_bytes(job, (STDIN, bytes), is_labeled, batch)?,
+        Some(bytes) => PredictOptions::for_bytes(job, STDIN, bytes, labels, batch)?,
         None => {
             let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
-            PredictOptions::for_files(job, &files, is_labeled, batch)?
+            PredictOptions::for_files(job, &files, labels, batch)?
         }
     };
     if args.by_place {
