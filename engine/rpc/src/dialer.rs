@@ -5,7 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,7 +14,7 @@ use std::{
 use futures::future::select_all;
 use tokio::time::timeout;
 
-use super::{EngineAddresses, hello::HelloError, leader_hint::LeaderHint};
+use super::{EngineAddresses, hello::HelloError, leader_hint::LeaderHint, threads::lock};
 
 /// So long one engine is waited for alone, before the next is greeted beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -157,7 +157,7 @@ impl<C> Dialer<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Attempt<C>>> {
-        self.outrun.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.outrun)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{
     CallError, EngineAddresses, EngineFault, GREETING_TIMEOUT, InactiveReason, Reconnecting, Token,
-    Transport, connect, dialer::Dialer, hello::Role,
+    Transport, connect, dialer::Dialer, hello::Role, threads::lock,
 };
 
 /// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next
@@ -97,7 +97,7 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
     }
 
     fn may_leave(&self) -> bool {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left);
         let may = left.is_none_or(|left| left.elapsed() >= STAY);
         if may {
             *left = Some(Instant::now());

@@ -3,10 +3,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio::sync::oneshot;
+
+use super::threads::lock;
 
 /// Callers of one listener that may greet at the same time: a thousand workers that come back at once do not
 /// drive each other out.
@@ -47,7 +49,7 @@ impl Greeters {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
+
+use super::threads::lock;
 
 /// The engine to call next, and the one that was called last.
 #[derive(Debug, Default)]
@@ -39,7 +41,7 @@ impl LeaderHint {
     }
 
     fn lock(&self) -> MutexGuard<'_, Addresses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

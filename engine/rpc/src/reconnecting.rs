@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,7 +17,9 @@ use tarpc::client::RpcError;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{codec::MAX_FRAME_BYTES, connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
+use super::{
+    codec::MAX_FRAME_BYTES, connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError, threads::lock,
+};
 
 type Dial<C> = dyn Fn(usize) -> BoxFuture<'static, Result<C, HelloError>> + Send + Sync;
 /// A connection on its way. Whoever waits for it drives it: a call that nobody polls for a while, as in an
@@ -247,7 +249,7 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
     }
 
     fn current(&self) -> MutexGuard<'_, Current<C>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     /// Drops the present connection.

@@ -2,13 +2,13 @@
 
 use std::{
     fmt, io,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use tracing::{debug, warn};
 
-use super::{hello::HelloError, log_limit::LogLimit, open_files::NoDescriptor};
+use super::{hello::HelloError, log_limit::LogLimit, open_files::NoDescriptor, threads::lock};
 
 /// At most one line in this time: a stranger must not be able to fill the disk.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -69,6 +69,6 @@ impl Refusals {
     }
 
     fn due(&self) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now())
+        lock(&self.0).due(Instant::now())
     }
 }

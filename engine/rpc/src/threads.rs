@@ -1,8 +1,9 @@
-//! Threads and runtimes at a limit on processes: there the standard library and Tokio panic.
+//! Threads and runtimes at a limit on processes, where the standard library and Tokio panic, and locks that
+//! threads share.
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle, Scope, ScopedJoinHandle},
     time::Duration,
 };
@@ -44,6 +45,12 @@ impl From<NoThread> for io::Error {
     fn from(error: NoThread) -> Self {
         Self::new(error.source.kind(), error)
     }
+}
+
+/// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half
+/// way.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a thread of this name.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use syncline_rpc::{ShardClient, ShardFault, ShardState, within};
+use syncline_rpc::{ShardClient, ShardFault, ShardState, threads::lock, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor, ShardDirs},
     ids::{RunId, ShardIndex, StateDirId, Superstep},
@@ -12,7 +12,6 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::{
-    sessions::lock,
     shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl},
     shard_slots::ReplicaProcess,
 };

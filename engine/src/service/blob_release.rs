@@ -2,15 +2,12 @@
 
 use std::{mem, time::Duration};
 
-use syncline_rpc::{ShardClient, ShardFault, within};
+use syncline_rpc::{ShardClient, ShardFault, threads::lock, within};
 use syncline_scheduler::ids::{ContentDigest, ShardIndex};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::{
-    sessions::lock,
-    shard_control::{CALL_TIMEOUT, ShardControl},
-};
+use super::shard_control::{CALL_TIMEOUT, ShardControl};
 
 /// How long released values wait at least, and others with them: longer than what Redis may still lose of the
 /// newest commits, after which another engine gives out again what needed them.

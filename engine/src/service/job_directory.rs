@@ -6,12 +6,13 @@ use std::{
     time::Instant,
 };
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::{
     ids::JobId,
     spec::{TrainSpec, ValidJob},
 };
 
-use super::{damaged_jobs::Damage, sessions::lock};
+use super::damaged_jobs::Damage;
 
 /// The jobs of the engine that leads; clones share them. The decision loop writes, all others read.
 #[derive(Clone, Default)]

@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{Activity, Orders};
+use syncline_rpc::{Activity, Orders, threads::lock};
 use syncline_scheduler::{
     core::{Assignment, TaskKey},
     ids::Incarnation,
 };
 use tokio::time::timeout_at;
 
-use super::sessions::{Session, Sessions, lock};
+use super::sessions::{Session, Sessions};
 
 /// What a worker does not know yet.
 #[derive(Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,7 +15,7 @@ use std::{
 use futures::FutureExt;
 use syncline_rpc::{
     ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept_noting, answer_calls,
-    channel, describe, hello::Role,
+    channel, describe, hello::Role, threads::lock,
 };
 use tarpc::server::Channel;
 use tokio::{
@@ -266,7 +266,7 @@ async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
                 WorkerHandler { context: context.clone(), connection, last_worker: Arc::clone(&last_worker) };
             answer_calls(channel(stream).execute(Guarded(worker.serve()))).await;
             let last_worker: &Mutex<_> = &last_worker;
-            let Some(worker) = *last_worker.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+            let Some(worker) = *lock(last_worker) else { return };
             sleep(CLOSED_GRACE).await;
             let Ok(lead) = context.lead() else { return };
             let outage = &lead.store_outage;

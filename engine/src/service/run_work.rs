@@ -5,10 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::ids::RunId;
 use tokio::task::AbortHandle;
-
-use super::sessions::lock;
 
 /// Tasks of this process by the run that they serve; clones share them.
 #[derive(Clone, Default)]

@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{Activity, WorkerKey};
+use syncline_rpc::{Activity, WorkerKey, threads::lock};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     graph::TaskId,
@@ -52,11 +52,6 @@ pub(super) struct Session {
     /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued
     /// twice.
     reporting: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// A short lock whose holder never panics.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type ByWorker = BTreeMap<Incarnation, Arc<Session>>;

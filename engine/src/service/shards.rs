@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{
     EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, ShardPosition,
-    Token, connect_to_shard, within,
+    Token, connect_to_shard, threads::lock, within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{sync::watch, time::timeout};
@@ -104,7 +104,7 @@ impl ShardDirectory {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ShardSlots<ShardConnections>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     pub(super) fn count(&self) -> u32 {

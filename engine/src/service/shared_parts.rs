@@ -6,14 +6,13 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+use syncline_rpc::threads::lock;
 use syncline_scheduler::ids::ContentDigest;
 
 use tokio::{
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Instant,
 };
-
-use super::sessions::lock;
 
 /// How long what is shared stays, whatever its size.
 const SHARED_FOR: Duration = Duration::from_secs(600);

@@ -8,9 +8,8 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::threads::lock;
 use tokio::time::Instant;
-
-use super::sessions::lock;
 
 /// Whoever wakes later than it was to by so much has slept. Shorter times are put together until they are as
 /// long, because each time limits of all jobs are moved.

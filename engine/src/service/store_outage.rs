@@ -6,9 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::EngineFault;
+use syncline_rpc::{EngineFault, threads::lock};
 
-use super::sessions::lock;
 use crate::store::{MemoryLimit, RedisMemory};
 
 /// The present causes; clones share them.

@@ -1,13 +1,13 @@
 //! Answers the calls of workers.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use syncline_rpc::{
     Activity, EndedTasks, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello,
-    WorkerKey, WorkerService, hostname,
+    WorkerKey, WorkerService, hostname, threads::lock,
 };
 use syncline_scheduler::{
     core::{Input, Outcome, TaskReport, WorkerInfo},
@@ -53,7 +53,7 @@ impl WorkerHandler {
             return Err(EngineFault::Dropped);
         }
         if sessions.set_connection(worker, self.connection) {
-            *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+            *lock(&self.last_worker) = Some(worker);
         }
         Ok(worker)
     }

@@ -6,10 +6,11 @@
 //! otherwise (no room) it tries again by itself.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::lock;
 use tracing::{info, warn};
 
 use super::{error::StoreError, redis_store::RedisStore};
@@ -45,7 +46,7 @@ impl AofRewrites {
 
     /// What became of a write to the server of `store`, which is asked where that is due.
     pub async fn note_write<T>(&self, store: &RedisStore, written: &Result<T, StoreError>) {
-        let is_due = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_due(written, Instant::now());
+        let is_due = lock(&self.0).is_due(written, Instant::now());
         if !is_due {
             return;
         }

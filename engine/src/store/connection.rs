@@ -15,7 +15,7 @@ use redis::{
     Client, RedisResult,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
-use syncline_rpc::LogLimit;
+use syncline_rpc::{LogLimit, threads::lock};
 use tracing::warn;
 
 use super::RedisAddress;
@@ -70,7 +70,7 @@ impl SharedConnection {
         if !self.replace(number) {
             return;
         }
-        let due = self.silences.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
+        let due = lock(&self.silences).due(Instant::now());
         if let Some(before) = due {
             warn!(number, silent_before = before, "redis gave no answer; connecting anew");
         }

@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use syncline_rpc::UnreachedShard;
+use syncline_rpc::{UnreachedShard, threads::lock};
 use syncline_scheduler::ids::{JobId, ShardIndex};
 use tracing::{info, warn};
 
@@ -69,7 +69,7 @@ struct Connection {
 
 impl Addresses {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// As they are known now.

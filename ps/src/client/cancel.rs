@@ -3,10 +3,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use syncline_rpc::threads::lock;
 
 use crate::{PsError, transport::Socket};
 
@@ -88,7 +90,7 @@ impl CancelToken {
     }
 
     fn sockets(&self) -> MutexGuard<'_, BTreeMap<usize, Socket>> {
-        self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.sockets)
     }
 }
 

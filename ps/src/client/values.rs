@@ -4,12 +4,12 @@ use std::{
     collections::HashMap,
     fmt,
     io::Write,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use syncline_scheduler::ids::ContentDigest;
 
-use syncline_rpc::{ShardFault, Token};
+use syncline_rpc::{ShardFault, Token, threads::lock};
 
 use super::{
     CancelToken, Link, LinkError,
@@ -155,13 +155,13 @@ impl ValueClient {
     }
 
     fn take(&self, address: &str) -> Option<Link> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).take(address)
+        lock(&self.idle).take(address)
     }
 
     /// Keeps a connection for the next call, unless it is out of step.
     fn keep<T>(&self, address: &str, link: Link, done: Result<T, LinkError>) -> Result<T, LinkError> {
         if matches!(done, Ok(_) | Err(LinkError::Fault(_))) {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).keep(address, link, Instant::now());
+            lock(&self.idle).keep(address, link, Instant::now());
         }
         done
     }

@@ -10,11 +10,11 @@ use std::{
 use syncline_scheduler::ids::ContentDigest;
 
 use rustix::fs::Advice;
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use tracing::warn;
 
 use super::{Shared, blobs::disk_fault, checkpoint_digest, checkpoints, damaged_snapshot};
-use crate::{content::digest_from, shard::lock};
+use crate::content::digest_from;
 
 /// Blobs that are being read. All shards ask for the initial parameters of a job at once: whoever asks while
 /// a blob is read waits for what that finds.

@@ -5,9 +5,8 @@ use std::{
     collections::HashSet,
     sync::{Condvar, Mutex, PoisonError},
 };
+use syncline_rpc::threads::lock;
 use syncline_scheduler::ids::ContentDigest;
-
-use crate::shard::lock;
 
 #[derive(Default)]
 pub(super) struct BlobFetches {

@@ -8,14 +8,14 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 use syncline_scheduler::ids::ContentDigest;
 
-use syncline_rpc::{Collected, DigestRange, ShardFault, folder};
+use syncline_rpc::{Collected, DigestRange, ShardFault, folder, threads::lock};
 
 use tracing::warn;
 
@@ -87,7 +87,7 @@ impl BlobStore {
     /// before the caller uses it. A disk that can be read only gives it all the same: until it is old, it
     /// is kept by what this process remembers.
     pub(super) fn stat_and_touch(&self, digest: &ContentDigest) -> Result<Option<u64>, ShardFault> {
-        let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untouched = lock(&self.touch_or_remove);
         let found = self.stat(digest)?;
         if found.is_some() {
             let path = self.path(digest);
@@ -127,7 +127,7 @@ impl BlobStore {
             if !range.contains(digest) || keep.contains(&digest) {
                 continue;
             }
-            let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut untouched = lock(&self.touch_or_remove);
             if untouched.get(&digest).is_some_and(|since| since.elapsed() < age) {
                 continue;
             }
@@ -146,7 +146,7 @@ impl BlobStore {
 
     /// Removes these blobs, as far as they are here.
     pub(super) fn remove(&self, digests: impl Iterator<Item = ContentDigest>) -> Result<(), ShardFault> {
-        let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = lock(&self.touch_or_remove);
         for digest in digests {
             let path = self.path(&digest);
             match fs::remove_file(&path) {
@@ -160,7 +160,7 @@ impl BlobStore {
     /// Brings the values to disk that have come since the last call and are still needed. What fails is told
     /// in the log: a value that is lost with the machine's power shows where it is fetched.
     pub(super) fn sync_values(&self) {
-        let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
+        let unsynced = std::mem::take(&mut *lock(&self.unsynced));
         let mut any = false;
         for digest in unsynced {
             match File::open(self.path(&digest)).and_then(|file| file.sync_all()) {
@@ -187,7 +187,7 @@ impl BlobStore {
             Durability::Now => file.finish(&path),
             Durability::Soon => {
                 fs::rename(&file.path, &path).map_err(|e| disk_fault("keep", &path, &e))?;
-                self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(*digest);
+                lock(&self.unsynced).push(*digest);
                 Ok(())
             }
         }

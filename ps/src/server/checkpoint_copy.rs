@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use syncline_scheduler::ids::{ContentDigest, RunId};
 use tracing::{info, warn};
 
@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
-    shard::lock,
     wire::{Reply, Request, SessionKey},
 };
 

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{JobFolders, OpenJob, Retention, ShardFault, folder};
+use syncline_rpc::{JobFolders, OpenJob, Retention, ShardFault, folder, threads::lock};
 use syncline_scheduler::{
     ids::{ContentDigest, EngineEpoch, Generation, RunId},
     spec::ElementRange,
@@ -26,7 +26,7 @@ use super::{
     checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, Wish, or_from_standby},
     checkpoint_digest, standby_files,
 };
-use crate::shard::{JobShard, StandbyOp, lock};
+use crate::shard::{JobShard, StandbyOp};
 
 const ENDING: &str = "checkpoint";
 

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{MAX_GREETING, hello::Role};
+use syncline_rpc::{MAX_GREETING, hello::Role, threads::lock};
 
 use super::Shared;
 use crate::transport::Socket;
@@ -66,7 +66,7 @@ impl Connections {
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.threads)
     }
 
     /// Those that are open now, greeted or not.

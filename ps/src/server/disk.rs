@@ -6,10 +6,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use syncline_rpc::{DiskState, ShardFault, folder};
+use syncline_rpc::{DiskState, ShardFault, folder, threads::lock};
 
 use super::blobs::{PendingFile, UNFINISHED};
-use crate::shard::lock;
 
 /// How often a small file is written. A disk that fails, or has no room for one file more, may have many
 /// bytes free.

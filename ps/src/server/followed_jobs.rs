@@ -8,9 +8,10 @@ use std::{
     },
 };
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::ids::{JobId, RunId};
 
-use crate::shard::{JobShard, Term, lock};
+use crate::shard::{JobShard, Term};
 
 /// All that this process follows.
 #[derive(Default)]

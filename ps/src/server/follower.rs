@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use tracing::{info, warn};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     standby_aside, standby_files,
 };
 use crate::{
-    shard::{JobShard, StandbyOp, Term, lock, read_op},
+    shard::{JobShard, StandbyOp, Term, read_op},
     transport::{Channel, Duplex},
     wire::{Reply, SessionKey},
 };

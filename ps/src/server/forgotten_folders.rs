@@ -7,10 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_rpc::{FolderGc, Forgotten, JobFolders, KnownJobs, ShardFault};
+use syncline_rpc::{FolderGc, Forgotten, JobFolders, KnownJobs, ShardFault, threads::lock};
 
 use super::{Shared, blobs::disk_fault, checkpoints};
-use crate::shard::lock;
 
 /// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, earlier
 /// ones of the same name included, and in which nothing was written for so long. Whatever has another name

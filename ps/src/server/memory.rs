@@ -7,9 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::lock;
 use tokio::task::spawn_blocking;
-
-use crate::shard::lock;
 
 /// Connections let go of a job a moment after it is closed.
 const AFTER: Duration = Duration::from_secs(5);

@@ -79,11 +79,9 @@ pub(crate) use self::{
     checked_file::read_checked,
     checkpoints::{folder_name, number_of_file},
 };
-use crate::{
-    PsError,
-    shard::{JobShard, lock},
-    transport::Transport,
-};
+use syncline_rpc::threads::lock;
+
+use crate::{PsError, shard::JobShard, transport::Transport};
 
 /// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and
 /// end.

@@ -264,7 +264,7 @@ fn acknowledged(link: &mut Link) -> Result<u64, LinkError> {
 mod tests {
     use std::{io::Read, net::TcpListener, sync::atomic::Ordering, thread::ScopedJoinHandle};
 
-    use syncline_rpc::{ReplicaRole, ShardHello};
+    use syncline_rpc::{ReplicaRole, ShardHello, threads::lock};
     use syncline_scheduler::{
         ids::{EngineEpoch, Incarnation, ShardIndex},
         sync::PushMode,
@@ -280,7 +280,7 @@ mod tests {
         *,
     };
     use crate::{
-        shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, lock, read_op},
+        shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, read_op},
         transport::{Socket, connect_tcp},
         waiting::until,
     };

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer, refuse_ourselves};
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer, refuse_ourselves, threads::lock};
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     PsError,
-    shard::{JobShard, Term, lock},
+    shard::{JobShard, Term},
 };
 
 /// A standby that failed is tried again after this time, doubled with each failure in a row.

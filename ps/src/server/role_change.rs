@@ -6,12 +6,12 @@ use std::{
     time::Instant,
 };
 
-use syncline_rpc::{ReplicaRole, ShardFault, ShardOrders, ShardPeer};
+use syncline_rpc::{ReplicaRole, ShardFault, ShardOrders, ShardPeer, threads::lock};
 use syncline_scheduler::ids::EngineEpoch;
 use tracing::{error, info, warn};
 
 use super::{Shared, blob_mirror, checkpoint_mirror, norms, replication};
-use crate::shard::{JobShard, Term, lock};
+use crate::shard::{JobShard, Term};
 
 /// Does what the engine has answered. May block.
 pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {

@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use syncline_rpc::threads::{self, NoThread};
+use syncline_rpc::threads::{self, NoThread, lock};
 use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
 use super::{Shared, checkpoints, standby_aside};
-use crate::shard::{JobShard, StandbyOp, lock};
+use crate::shard::{JobShard, StandbyOp};
 
 /// What is still to be done.
 #[derive(Default)]

@@ -13,12 +13,12 @@ use std::{
     sync::Mutex,
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use syncline_scheduler::ids::{EngineEpoch, RunId};
 use tracing::warn;
 
 use super::{blobs::disk_fault, saves::Saves};
-use crate::shard::{JobEnd, JobShard, lock};
+use crate::shard::{JobEnd, JobShard};
 
 /// Jobs that were restored when the process began and that nobody has asked for since, and those that were
 /// set aside, each with its file.

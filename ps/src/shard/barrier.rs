@@ -8,12 +8,12 @@ use std::{
     thread,
 };
 
-use syncline_rpc::{BarrierOrder, ClosedBarrier, ShardFault};
+use syncline_rpc::{BarrierOrder, ClosedBarrier, ShardFault, threads::lock};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::{JobShard, chunk::Chunk, job_state::JobState, lock, standby_op::StandbyOp};
+use super::{JobShard, chunk::Chunk, job_state::JobState, standby_op::StandbyOp};
 
 /// Orders that may wait for their superstep; the engine sends one or two ahead.
 const MAX_OPEN_ORDERS: usize = 4096;

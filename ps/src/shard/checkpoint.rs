@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{OpenJob, Retention, ShardFault};
+use syncline_rpc::{OpenJob, Retention, ShardFault, threads::lock};
 use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
     spec::{ElementRange, Layout, Optimizer},
@@ -22,7 +22,6 @@ use super::{
     chunk::{Chunk, ChunkHeader},
     framed::{Magic, damaged, read_head, write_head},
     job_state::JobState,
-    lock,
     saved::SavedJob,
     settings::chunk_sizes,
     standby_op::StandbyOp,

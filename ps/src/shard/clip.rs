@@ -21,11 +21,11 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{BarrierOrder, ShardFault};
+use syncline_rpc::{BarrierOrder, ShardFault, threads::lock};
 use syncline_scheduler::sync::RoundRule;
 use tracing::warn;
 
-use super::{JobShard, job_state::JobState, lock, standby_op::StandbyOp};
+use super::{JobShard, job_state::JobState, standby_op::StandbyOp};
 
 /// How many own sums are kept: a shard that applied a round can be behind by one round at most.
 const KEPT_SUMS: usize = 4;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::lock;
+use syncline_rpc::threads::lock;
 
 /// What has happened to one job, as a count.
 #[derive(Default)]

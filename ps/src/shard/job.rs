@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use syncline_rpc::{OpenJob, ShardFault, ShardState};
+use syncline_rpc::{OpenJob, ShardFault, ShardState, threads::lock};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId},
     spec::{ElementRange, Layout, Optimizer},
@@ -24,7 +24,6 @@ use super::{
     job_end::{EndCell, JobEnd},
     job_state::JobState,
     lent::LentSlots,
-    lock,
     push_filter::PushFilter,
     rows::RowCounts,
     settings::{JobSettings, chunk_sizes, part_bytes, trained_in},

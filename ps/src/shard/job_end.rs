@@ -12,10 +12,8 @@
 
 use std::sync::Mutex;
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use syncline_scheduler::ids::{Generation, RunId};
-
-use super::lock;
 
 /// Why a job accepts nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{HeldJob, ShardFault, ShardState};
+use syncline_rpc::{HeldJob, ShardFault, ShardState, threads::lock};
 use syncline_scheduler::ids::{EngineEpoch, JobId, RunId};
 
-use super::{EpochFence, JobShard, lock};
+use super::{EpochFence, JobShard};
 
 /// Which jobs this process holds, and in which generation.
 #[derive(Default)]

@@ -27,12 +27,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use syncline_rpc::threads::lock;
 use tracing::warn;
 
 use super::{
     JobShard,
     chunk::{CHUNK_BYTES, Chunk, SlotPart},
-    lock,
 };
 use crate::transport::{Mapping, PAGE_BYTES, readable_memory, take_pages};
 

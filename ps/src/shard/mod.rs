@@ -67,11 +67,3 @@ pub(crate) use push::{Admission, PushedChunk};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::{check_settings, part_bytes};
 pub(crate) use standby_record::{Batch, Entry, StandbyMark, Term};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half
-/// way.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -6,10 +6,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use syncline_scheduler::ids::Incarnation;
 
-use super::{JobShard, job_state::JobState, lock};
+use super::{JobShard, job_state::JobState};
 
 /// How often a blocked pull checks whether its caller is still there.
 pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);

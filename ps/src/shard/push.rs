@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{PushProgress, ShardFault};
+use syncline_rpc::{PushProgress, ShardFault, threads::lock};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation},
     sync::PushMode,
 };
 
-use super::{JobShard, chunk::Chunk, lock, standby_op::StandbyOp};
+use super::{JobShard, chunk::Chunk, standby_op::StandbyOp};
 
 /// What travels in front of a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -2,9 +2,10 @@
 
 use std::io::{self, Read};
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::spec::StepRun;
 
-use super::{JobShard, framed::read_numbers, lock};
+use super::{JobShard, framed::read_numbers};
 use crate::optim::OptimizerState;
 
 impl JobShard {

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, threads::lock};
 use syncline_scheduler::{
     ids::Incarnation,
     sync::{PushMode, RoundRule},
@@ -20,7 +20,6 @@ use super::{
     chunk::{Chunk, RoundEnd},
     clip::DROPPED,
     job_state::JobState,
-    lock,
     standby_op::StandbyOp,
 };
 use crate::rows::Piece;

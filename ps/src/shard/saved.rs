@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{BarrierOrder, ClockRoster, ShardPosition};
+use syncline_rpc::{BarrierOrder, ClockRoster, ShardPosition, threads::lock};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation, JobId, RunId},
     spec::{ElementRange, Layout, Optimizer},
@@ -29,7 +29,6 @@ use super::{
     clip::RoundNorms,
     framed::{Magic, damaged, read_head, read_numbers, write_head},
     job_state::{ClosedRecord, JobState, PinnedValues},
-    lock,
     push_filter::PushFilter,
     sealed::SealedSet,
     settings::{JobSettings, check_settings, chunk_sizes, part_bytes},

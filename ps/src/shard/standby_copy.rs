@@ -22,13 +22,13 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use syncline_rpc::threads::lock;
 
 use super::{
     CHUNK_ELEMENTS, JobShard,
     checkpoint::{CheckpointCopy, Checkpoints},
     chunk::{Chunk, ChunkHeader},
     framed::{Magic, damaged, read_head, read_numbers, write_head},
-    lock,
     saved::SavedJob,
     standby_record::Term,
 };

@@ -21,8 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::lock;
+
 use super::{
-    lock,
     pull::PRESENCE_INTERVAL,
     standby_op::StandbyOp,
     standby_record::{Batch, COPY_QUEUED_BYTES, Entry, MAX_QUEUED_BYTES, Record, Standby, StandbyMark, Term},

@@ -10,6 +10,7 @@ use super::{
     StopFlag, TaskGraph, TaskHandle,
 };
 use crate::client::{Client, GraphRun, TaskError};
+use syncline_rpc::threads::lock;
 use syncline_scheduler::{
     core::Trained,
     ids::{JobId, SubmissionId},
@@ -183,7 +184,7 @@ impl Context {
         function: Function<I, O>,
         args: impl CallArguments<I>,
     ) -> Result<TaskHandle<O>, ArgumentError> {
-        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut added = lock(&self.added);
         added.get_or_insert_default().add(function, args, options)
     }
 
@@ -222,7 +223,7 @@ impl Context {
         training: &PreparedTraining,
         changes: impl IntoArgument<TrainingChanges>,
     ) -> Result<TaskHandle<Trained>, ArgumentError> {
-        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut added = lock(&self.added);
         added.get_or_insert_default().add_training(training, changes, options)
     }
 
@@ -233,7 +234,7 @@ impl Context {
 
     /// The index among the added calls of one that this handle is for.
     pub(super) fn place_of<T>(&self, handle: TaskHandle<T>) -> Option<u32> {
-        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = lock(&self.added);
         added.as_ref()?.place_of(handle)
     }
 }

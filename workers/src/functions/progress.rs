@@ -1,8 +1,8 @@
 //! Progress that a function reports, on its way to those who look at its task.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use syncline_rpc::cut;
+use syncline_rpc::{cut, threads::lock};
 use syncline_scheduler::tasks::Progress;
 
 /// What the function of one attempt has said last. A report replaces the one before: the worker tells of it
@@ -12,7 +12,7 @@ pub(crate) struct ProgressCell(Mutex<Option<Progress>>);
 
 impl ProgressCell {
     pub(crate) fn set(&self, done: u64, total: u64, text: &str) {
-        let mut cell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cell = lock(&self.0);
         let progress = cell.get_or_insert_default();
         (progress.done, progress.total) = (done, total);
         // The memory of the last text is used again.
@@ -28,7 +28,7 @@ impl ProgressCell {
     }
 
     pub(crate) fn get(&self) -> Option<Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 

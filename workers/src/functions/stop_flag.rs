@@ -3,12 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use syncline_ps::client::CancelToken;
+use syncline_rpc::threads::lock;
 use tokio::sync::Notify;
 
 /// What ends work that does not look.
@@ -32,7 +33,7 @@ impl fmt::Debug for StopFlag {
 impl StopFlag {
     pub(crate) fn ask(&self) {
         // Under the lock: either this finds the interrupt, or whoever sets it finds that it was asked for.
-        let interrupt = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+        let interrupt = lock(&self.interrupt);
         self.asked.store(true, Ordering::Relaxed);
         if let Some(interrupt) = &*interrupt {
             interrupt();
@@ -58,7 +59,7 @@ impl StopFlag {
         work: impl FnOnce() -> T,
     ) -> T {
         let set = |interrupt| {
-            let mut slot = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = lock(&self.interrupt);
             *slot = interrupt;
             if self.is_asked()
                 && let Some(interrupt) = &*slot

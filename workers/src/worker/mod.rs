@@ -22,7 +22,6 @@ mod iteration;
 mod job;
 mod load;
 mod local_steps;
-mod lock;
 mod loss_scale;
 mod machine_memory;
 mod metrics;

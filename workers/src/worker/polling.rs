@@ -10,7 +10,7 @@ use std::{
 
 use syncline_rpc::{
     Activity, CallError, EngineFault, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, OrderCursor, Orders, OutageLogger,
-    PollReply, shortened, within,
+    PollReply, shortened, threads::lock, within,
 };
 use syncline_scheduler::{
     ids::EngineEpoch,
@@ -21,7 +21,6 @@ use tracing::{debug, warn};
 
 use super::{
     calls::{Batch, Pool, Retelling},
-    lock::lock,
     session::{
         CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Hangup, RETRY_DELAY, Session, TaskSender, away, away_hint,
     },

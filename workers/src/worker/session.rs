@@ -15,7 +15,7 @@ use std::{
 use syncline_ps::PsError;
 use syncline_rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, NoDescriptor, RegisterReply, WorkerKey,
-    WorkerServiceClient, hello::HelloError, within,
+    WorkerServiceClient, hello::HelloError, threads::lock, within,
 };
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
@@ -30,7 +30,6 @@ use tracing::debug;
 use super::{
     calls::{Pool, STUCK_AFTER},
     error::WorkerError,
-    lock::lock,
     report::{Finished, REPORT_BATCH_WINDOW},
     task_tracker::TaskTracker,
 };

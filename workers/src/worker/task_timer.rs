@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lock::lock;
+use syncline_rpc::threads::lock;
 
 /// Clones share one stopwatch.
 #[derive(Debug, Clone, Default)]

@@ -11,10 +11,11 @@ use std::{
 };
 
 use syncline_ps::client::{Addresses, CancelToken};
+use syncline_rpc::threads::lock;
 use syncline_scheduler::core::TaskKey;
 use tokio::{sync::Notify, time::sleep};
 
-use super::{lock::lock, task_timer::TaskTimer};
+use super::task_timer::TaskTimer;
 
 /// How often a question to the engine checks whether its answer is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -2,7 +2,7 @@
 
 use std::{fs, ops::Deref, sync::mpsc};
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer, threads::lock};
 use syncline_scheduler::ids::{ContentDigest, EngineEpoch, ShardIndex};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     *,
 };
 use crate::content::digest_of;
-use crate::{shard::lock, waiting::until};
+use crate::waiting::until;
 
 /// A standby, and the process that serves, which has blobs of one byte each.
 struct Rig(Pair);

@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{ReplicaRole, Retention, ShardHello, ShardPeer};
+use syncline_rpc::{ReplicaRole, Retention, ShardHello, ShardPeer, threads::lock};
 use syncline_scheduler::ids::{Generation, ShardIndex};
 
 use super::{
@@ -21,7 +21,6 @@ use super::{
     *,
 };
 use crate::content::digest_of;
-use crate::shard::lock;
 
 /// A standby with what it knows of the checkpoints of the process that serves.
 struct Rig {

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer};
+use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer, threads::lock};
 use syncline_scheduler::{
     ids::{ContentDigest, Generation, ShardIndex},
     spec::{ElementRange, Layout, Optimizer, Parameter},
@@ -25,7 +25,7 @@ use super::{
     *,
 };
 use crate::{
-    shard::{AsideJob, Batch, PushHeader, lock},
+    shard::{AsideJob, Batch, PushHeader},
     waiting::until,
 };
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::ids::RunId;
 
-use super::{EntryState, JobShard, JobTable, lock};
+use super::{EntryState, JobShard, JobTable};
 
 impl JobTable {
     /// Ends the run of this very job that is open in place of `run`: there is no memory for both. Whether

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::threads::NoThread;
+use syncline_rpc::threads::{NoThread, lock};
 use syncline_scheduler::{
     ids::{EngineEpoch, Name},
     tasks::{Attempts, Order, Outcome, RunningCall, TaskEnd},
@@ -391,6 +391,6 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }

@@ -7,12 +7,10 @@ use std::{
 };
 
 use syncline_ps::{PsError, client::CancelToken};
+use syncline_rpc::threads::lock;
 use syncline_scheduler::tasks::{BlobValue, Bytes};
 
-use crate::{
-    functions::{Salt, ValueStore},
-    worker::lock::lock,
-};
+use crate::functions::{Salt, ValueStore};
 
 /// Values are kept up to this sum of their sizes; the newest is kept whatever its size.
 const MAX_BYTES: u64 = 64 << 20;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use syncline_ps::optim::StepFactors;
+use syncline_rpc::threads::lock;
 use syncline_runtime::{ExecOptions, ReportedValue, Resident, Runtime, TensorView};
 use syncline_scheduler::{
     ids::RunId,
@@ -23,7 +24,6 @@ use super::{
         draws::DrawStream,
         error::WorkerError,
         job::WorkerContext,
-        lock::lock,
         parameters::{Parameters, Tensor},
         replicas::Inputs,
         step_health::StepHealth,

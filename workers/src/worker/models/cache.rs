@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::lock;
 use syncline_scheduler::{ids::ContentDigest, tasks::Bytes};
 
-use crate::{functions::OnnxModel, worker::lock::lock};
+use crate::functions::OnnxModel;
 
 /// Most models that are kept.
 const MAX_MODELS: usize = 32;

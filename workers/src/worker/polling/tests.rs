@@ -11,7 +11,7 @@ use std::{
 use syncline_ps::{PsError, client::CancelToken};
 use syncline_rpc::{
     EndedTasks, EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
-    WorkerServiceClient, accept, answer_calls, channel, hello::Role,
+    WorkerServiceClient, accept, answer_calls, channel, hello::Role, threads::lock,
 };
 use syncline_scheduler::{
     core::{Outcome, TaskReport},
@@ -33,7 +33,6 @@ use crate::{
     functions::{Function, Registry, Salt, ValueStore},
     worker::{
         calls::{CallEnvironment, GivenUp},
-        lock::lock,
         report::{Finished, tests::key},
         session::Link,
         task_tracker::TaskTracker,

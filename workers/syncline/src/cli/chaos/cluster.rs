@@ -8,11 +8,12 @@ use std::{
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
+use syncline_rpc::threads::lock;
 use syncline_workers::client::{Client, RunningCluster, load_token};
 
 use super::network::Network;
@@ -149,7 +150,7 @@ impl ChaosCluster {
     }
 
     fn workers(&self) -> MutexGuard<'_, Vec<Option<Child>>> {
-        self.function_workers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.function_workers)
     }
 }
 

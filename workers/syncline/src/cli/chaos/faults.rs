@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use syncline_engine::store::RedisStore;
+use syncline_rpc::threads::lock;
 use syncline_scheduler::samples::splitmix64;
 use tokio::{task::JoinSet, time::sleep};
 
@@ -60,13 +61,13 @@ impl FaultCounts {
             Fault::Cut(name, _) => format!("cut {} off", kind(name)),
             other => other.to_string(),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        *lock(&self.0).entry(what).or_default() += 1;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.0);
         let each: Vec<String> = counts.iter().map(|(what, times)| format!("{what} {times}")).collect();
         f.write_str(&each.join(", "))
     }

@@ -3,10 +3,11 @@
 use std::{
     convert::Infallible,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::lock;
 use syncline_workers::client::Client;
 use tokio::time::{sleep, timeout};
 
@@ -60,7 +61,7 @@ impl ResumeTimes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
+
+use syncline_rpc::threads::lock;
 
 use super::{answer::Answer, fresh::Fresh, route::Route};
 
@@ -18,7 +20,7 @@ impl JobAnswers {
 
     /// What is kept for a route, without those that are old by now.
     fn of(&self, route: &Route) -> Arc<Fresh<Answer>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.retain(|_, kept| kept.is_fresh());
         all.entry(route.clone()).or_default().clone()
     }

@@ -4,7 +4,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use serde_json::json;
 use syncline_rpc::{
     EngineFault, InactiveReason,
     status::{EngineStatus, JobPhase, JobStatus},
+    threads::lock,
 };
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
@@ -153,10 +154,6 @@ impl Stage {
             ),
         }
     }
-}
-
-fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
-    stage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The job as the file and the command line say.

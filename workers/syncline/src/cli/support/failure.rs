@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fmt,
     process::ExitCode,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use clap::{
@@ -14,7 +14,7 @@ use clap::{
 };
 
 use syncline::Coded;
-use syncline_rpc::NoDescriptor;
+use syncline_rpc::{NoDescriptor, threads::lock};
 use syncline_scheduler::fault_code::FaultCode;
 use syncline_workers::error_chain;
 
@@ -160,7 +160,7 @@ static ENDING: Mutex<()> = Mutex::new(());
 /// Keeps the command from ending with a failure while the process is ended for another reason, which has
 /// caused that failure.
 pub(crate) fn hold_end() -> MutexGuard<'static, ()> {
-    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENDING)
 }
 
 /// Prints what went wrong, if anything, to stderr, and gives the exit code.

@@ -8,7 +8,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -20,6 +20,7 @@ use syncline_ps::{
     shard::CHUNK_ELEMENTS,
     transport::Transport,
 };
+use syncline_rpc::threads::lock;
 
 use super::training_step::{LEARNING_RATE, RULE};
 
@@ -189,7 +190,7 @@ impl Ring {
 
     fn lock(&self, number: u64) -> std::sync::MutexGuard<'_, Vec<f32>> {
         let chunk = &self.chunks[number as usize % RING_CHUNKS];
-        chunk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(chunk)
     }
 
     /// Waits until `holds`; false if the ring was closed before.
