@@ -20,13 +20,9 @@ use syncline_scheduler::{
 };
 use tokio::{
     runtime::Handle,
-    sync::{
-        mpsc as async_mpsc,
-        oneshot::{self, error::RecvError},
-        watch,
-    },
+    sync::{mpsc as async_mpsc, oneshot, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::sleep,
 };
 use tracing::{info, warn};
 
@@ -37,6 +33,7 @@ use super::{
     device_watch::DeviceWatch,
     error::WorkerError,
     executor::{End, execute},
+    executor_end::{ExecutorEnd, StepEnd, StepLimits, StepWaiter},
     job::WorkerContext,
     local_steps::UnfitJobs,
     models::Models,
@@ -185,6 +182,104 @@ struct Before<'a> {
     shards: &'a Addresses,
 }
 
+/// A session that has begun, and what runs for it. Where its future is dropped, what runs ends in the order of
+/// the fields: the calls last.
+struct RunningSession {
+    loops: JoinSet<()>,
+    /// A worker that does not train holds them itself: nothing comes, and nothing ends.
+    unused: Option<ExecutorChannels>,
+    executor: ExecutorEnd,
+    assignments: TaskSender,
+    session: Arc<Session>,
+    calls: AbandonedAtEnd,
+}
+
+impl RunningSession {
+    /// Starts the threads and tasks of a session.
+    fn open(
+        options: &WorkerOptions,
+        slot: TrainingSlot,
+        link: &Link,
+        registered: &RegisterReply,
+        before: Before<'_>,
+    ) -> Result<Self, WorkerError> {
+        let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
+        let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
+        let calls = AbandonedAtEnd(pool.clone());
+        let (assignments, tasks) = mpsc::channel();
+        let assignments = TaskSender::new(assignments);
+        let session = Arc::new(Session::new(link.clone(), registered, tracker, pool));
+        let (finish, finished) = async_mpsc::unbounded_channel();
+        let (ended, end) = oneshot::channel();
+        let ends = ExecutorChannels { tasks, finish, ended };
+        let unused = match options.runtime.as_ref().zip(before.device) {
+            Some((runtime, device)) => {
+                let (incarnation, unfit) = (registered.who.incarnation, before.unfit.clone());
+                start_executor(options, runtime, device, incarnation, session.clone(), unfit, ends)?;
+                None
+            }
+            None => Some(ends),
+        };
+        let loops = start_loops(&session, assignments.clone(), finished);
+        Ok(Self { loops, unused, executor: ExecutorEnd::new(end), assignments, session, calls })
+    }
+
+    /// Returns when the worker is dropped or told to stop, or its executor has ended; with an error once the
+    /// device is lost.
+    async fn until_over(
+        &mut self,
+        device: Option<&DeviceWatch>,
+        trains: bool,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<(), WorkerError> {
+        let Self { loops, executor, assignments, session, .. } = self;
+        tokio::select! {
+            // First: an executor that has met it ends as well.
+            biased;
+            lost = device_loss(device) => {
+                session.tracker.cancel();
+                session.drain_calls(FINISH_TIMEOUT).await;
+                session.leave().await;
+                return Err(lost);
+            }
+            over = loops.join_next() => {
+                // A panic goes on here, as if the loop had run here.
+                if let Some(Err(error)) = over && let Ok(panic) = error.try_into_panic() {
+                    resume_unwind(panic);
+                }
+                if session.is_stuck() {
+                    session.drain_calls(FINISH_TIMEOUT).await;
+                    session.leave().await;
+                }
+            }
+            _ = executor.wait() => {}
+            () = stopped(stop) => {
+                tokio::select! {
+                    // The engine has dropped the worker meanwhile.
+                    _ = loops.join_next() => {}
+                    () = finish_in_hand(session, trains.then_some(&*assignments)) => {}
+                }
+                // A step that was not waited for must not begin its push while the shards are told that the
+                // worker leaves.
+                session.tracker.cancel();
+                session.leave().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all that runs but the executor, which ends by itself once nobody has anything for it.
+    async fn close(self) -> (Arc<Session>, ExecutorEnd) {
+        let Self { mut loops, unused, executor, assignments, session, calls } = self;
+        loops.shutdown().await;
+        drop(assignments);
+        session.tracker.cancel();
+        drop(calls);
+        drop(unused);
+        (session, executor)
+    }
+}
+
 /// One session under one incarnation: ends when the worker is dropped or told to stop.
 async fn run_session(
     options: &WorkerOptions,
@@ -195,6 +290,25 @@ async fn run_session(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.who.incarnation;
+    log_registration(options, slot, incarnation);
+    let trains = options.runtime.is_some();
+    let mut running = RunningSession::open(options, slot, link, &registered, before)?;
+    let over = running.until_over(before.device, trains, stop).await;
+    let (session, mut executor) = running.close().await;
+    // Where the device is lost the process ends anyway, and with it what its threads still wait for on it.
+    over?;
+    if trains {
+        wait_for_executor(&session, incarnation, &mut executor, stop).await?;
+    }
+    info!(worker = %incarnation, "this incarnation is over");
+    session.check_not_stuck()?;
+    if let Some(pool) = session.calls.as_ref().filter(|_| !*stop.borrow()) {
+        pool.give_way().await;
+    }
+    Ok(())
+}
+
+fn log_registration(options: &WorkerOptions, slot: TrainingSlot, incarnation: Incarnation) {
     let (name, number) = (&options.name, slot.number);
     match &options.runtime {
         None => info!(worker = %incarnation, name, slot = number, "registered"),
@@ -203,82 +317,6 @@ async fn run_session(
             info!(worker = %incarnation, name, slot = number, %device, threads, cores = cores(), "registered");
         }
     }
-    let tracker = Arc::new(TaskTracker::with_shards(before.shards.clone()));
-    let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
-    let calls = AbandonedAtEnd(pool.clone());
-    let (assignments, tasks) = mpsc::channel();
-    let assignments = TaskSender::new(assignments);
-    let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
-    let (finish, finished) = async_mpsc::unbounded_channel();
-    let (ended, mut end) = oneshot::channel();
-    let ends = ExecutorChannels { tasks, finish, ended };
-    // A worker that does not train holds them itself: nothing comes, and nothing ends.
-    let unused = match options.runtime.as_ref().zip(before.device) {
-        Some((runtime, device)) => {
-            start_executor(
-                options,
-                runtime,
-                device,
-                incarnation,
-                session.clone(),
-                before.unfit.clone(),
-                ends,
-            )?;
-            None
-        }
-        None => Some(ends),
-    };
-    let mut loops = start_loops(&session, assignments.clone(), finished);
-    let (mut ended, mut loss) = (None, None);
-    tokio::select! {
-        // First: an executor that has met it ends as well.
-        biased;
-        lost = device_loss(before.device) => {
-            session.tracker.cancel();
-            session.drain_calls(FINISH_TIMEOUT).await;
-            session.leave().await;
-            loss = Some(lost);
-        }
-        over = loops.join_next() => {
-            // A panic goes on here, as if the loop had run here.
-            if let Some(Err(error)) = over && let Ok(panic) = error.try_into_panic() {
-                resume_unwind(panic);
-            }
-            if session.is_stuck() {
-                session.drain_calls(FINISH_TIMEOUT).await;
-                session.leave().await;
-            }
-        }
-        end = &mut end => ended = Some(end),
-        () = stopped(stop) => {
-            tokio::select! {
-                // The engine has dropped the worker meanwhile.
-                _ = loops.join_next() => {}
-                () = finish_in_hand(&session, options.runtime.as_ref().map(|_| &assignments)) => {}
-            }
-            // A step that was not waited for must not begin its push while the shards are told that the worker leaves.
-            session.tracker.cancel();
-            session.leave().await;
-        }
-    };
-    loops.shutdown().await;
-    drop(assignments);
-    session.tracker.cancel();
-    drop(calls);
-    drop(unused);
-    if let Some(loss) = loss {
-        // The process ends anyway, and with it what its threads still wait for on the device.
-        return Err(loss);
-    }
-    if options.runtime.is_some() {
-        wait_for_executor(&session, incarnation, ended, end, stop).await?;
-    }
-    info!(worker = %incarnation, "this incarnation is over");
-    session.check_not_stuck()?;
-    if let Some(pool) = session.calls.as_ref().filter(|_| !*stop.borrow()) {
-        pool.give_way().await;
-    }
-    Ok(())
 }
 
 /// Threads for general tasks, which would wait forever where the future of a session is dropped, or ends
@@ -387,77 +425,24 @@ fn start_executor(
 async fn wait_for_executor(
     session: &Session,
     incarnation: Incarnation,
-    ended: Option<Result<End, RecvError>>,
-    end: oneshot::Receiver<End>,
+    executor: &mut ExecutorEnd,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let limits = StepLimits { dropped: DROP_TIMEOUT, stopping: STOP_TIMEOUT };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => match end_of_step(end, stop, limits).await {
-            Ok(ended) => ended,
-            Err((limit, stops)) => {
-                let task = session.tracker.running().unwrap_or_else(|| "no task".into());
-                let stuck = WorkerError::Stuck { worker: incarnation, task, after_s: limit.as_secs() };
-                if !stops {
-                    return Err(stuck);
-                }
+    match executor.wait_for_step(stop, limits).await {
+        StepEnd::Ended(Ok(End::Dropped | End::Stopped | End::DeviceLost)) => Ok(()),
+        StepEnd::Ended(Err(_)) => Err(WorkerError::Executor { cause: "it panicked".into() }),
+        StepEnd::GivenUp { after, by } => {
+            let task = session.tracker.running().unwrap_or_else(|| "no task".into());
+            let stuck = WorkerError::Stuck { worker: incarnation, task, after_s: after.as_secs() };
+            match by {
+                StepWaiter::Dropped => Err(stuck),
                 // The process ends anyway.
-                warn!(error = %stuck, "not waited for");
-                return Ok(());
+                StepWaiter::Stopping => {
+                    warn!(error = %stuck, "not waited for");
+                    Ok(())
+                }
             }
-        },
-    };
-    match ended {
-        Ok(End::Dropped | End::Stopped | End::DeviceLost) => Ok(()),
-        Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
-    }
-}
-
-/// How long a step is waited for that ends by itself and touches nothing any more.
-#[derive(Clone, Copy)]
-struct StepLimits {
-    /// By a worker that goes on afterwards.
-    dropped: Duration,
-    /// By one that is to stop, before or meanwhile.
-    stopping: Duration,
-}
-
-/// Waits until the executor has ended, which may be in the middle of a step; the time after which it was
-/// given up otherwise, and whether the worker is to stop.
-async fn end_of_step(
-    mut end: oneshot::Receiver<End>,
-    stop: &mut watch::Receiver<bool>,
-    limits: StepLimits,
-) -> Result<Result<End, RecvError>, (Duration, bool)> {
-    tokio::select! {
-        biased;
-        () = stopped(stop) => {}
-        ended = timeout(limits.dropped, &mut end) => return ended.map_err(|_| (limits.dropped, false)),
-    }
-    timeout(limits.stopping, end).await.map_err(|_| (limits.stopping, true))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_worker_that_is_to_stop_waits_less_for_a_step_whenever_it_is_told() {
-        let (long, short) = (Duration::from_secs(3_600), Duration::from_millis(5));
-        let (_ends, end) = oneshot::channel();
-        let stop = watch::Sender::new(false);
-        let limits = StepLimits { dropped: short, stopping: long };
-        let mut listens = stop.subscribe();
-        assert_eq!(end_of_step(end, &mut listens, limits).await.unwrap_err(), (short, false));
-        let limits = StepLimits { dropped: long, stopping: short };
-        for told_before in [false, true] {
-            let (_ends, end) = oneshot::channel();
-            let stop = watch::Sender::new(told_before);
-            let mut listens = stop.subscribe();
-            let waits = end_of_step(end, &mut listens, limits);
-            let (given_up, _) = tokio::join!(waits, async { stop.send_replace(true) });
-            assert_eq!(given_up.unwrap_err(), (short, true), "told before: {told_before}");
         }
     }
 }

@@ -25,7 +25,7 @@ use super::{
 /// How often an idle worker asks whether the job that it has open goes on.
 const IDLE: Duration = Duration::from_secs(10);
 /// Why the executor ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// The control side hung up.
     Stopped,

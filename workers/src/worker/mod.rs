@@ -18,6 +18,7 @@ mod draws;
 mod error;
 mod evaluation;
 mod executor;
+mod executor_end;
 mod iteration;
 mod job;
 mod load;
