@@ -8,7 +8,7 @@ use std::{
 
 use syncline_rpc::{EngineFault, describe};
 use syncline_scheduler::{
-    core::{Core, CorePanic, Effect, Input, Refused, catch_panic},
+    core::{Commits, Core, CorePanic, Effect, Input, Refused, catch_panic},
     ids::{EngineEpoch, Incarnation, JobId},
     tasks::Attempts,
 };
@@ -20,7 +20,7 @@ use super::{
     job_log::log_commit,
     last_commit::LastCommit,
     lead::Lead,
-    message::{Message, places},
+    message::{Look, Message, Reply, places},
     order_log::attempts_to_begin,
     queue::DecisionInbox,
 };
@@ -46,6 +46,14 @@ pub(super) enum LoopEnd {
     Unwritten,
     /// The queue is closed: the process stops.
     Stopped,
+}
+
+/// What a turn has decided: nothing of it leaves before it is committed.
+#[derive(Default)]
+struct Decided {
+    effects: Vec<Effect>,
+    answers: Vec<(Reply, Result<(), EngineFault>)>,
+    looks: Vec<Look>,
 }
 
 /// The core with what it needs to be durable.
@@ -100,8 +108,18 @@ impl DecisionLoop {
     pub(super) async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
         self.discount_standstill().await;
         let begun_us = self.clock.now_us();
-        let mut effects: Vec<Effect> = Vec::new();
-        let (mut answers, mut looks) = (Vec::new(), Vec::new());
+        let decided = self.decide(waiting).await?;
+        let commits = self.commit_decided().await?;
+        self.discount_turn(begun_us).await;
+        self.publish(decided);
+        self.note_ends(&commits).await?;
+        self.forget_if_due().await?;
+        self.relist_jobs().await
+    }
+
+    /// Lets the core decide about messages, as many of them as are for one turn.
+    async fn decide(&mut self, waiting: &mut VecDeque<Message>) -> Result<Decided, LoopEnd> {
+        let mut decided = Decided::default();
         let mut taken = 0;
         while taken < PLACES_PER_TURN
             && let Some(message) = waiting.pop_front()
@@ -110,25 +128,30 @@ impl DecisionLoop {
                 Message::Input(input) => (input, None),
                 Message::Request { input, reply, .. } => (input, Some(reply)),
                 Message::Query { look, .. } => {
-                    looks.push(look);
+                    decided.looks.push(look);
                     continue;
                 }
                 Message::Deposed => return Err(LoopEnd::Deposed),
             };
             if let Input::WorkerGone { worker, never_told, .. } = &mut input {
-                *never_told = self.never_told(*worker, &effects);
+                *never_told = self.never_told(*worker, &decided.effects);
             }
             taken += places(&input);
-            let answer = match self.handle_if_damaged(&input, &mut effects).await? {
+            let answer = match self.handle_if_damaged(&input, &mut decided.effects).await? {
                 Some(answer) => answer,
                 None => match self.handle_if_returned(&input).await? {
                     Some(answer) => answer,
-                    None => self.handle(input, &mut effects).await,
+                    None => self.handle(input, &mut decided.effects).await,
                 },
             };
             self.erase_with_graphs().await?;
-            answers.extend(reply.map(|reply| (reply, answer)));
+            decided.answers.extend(reply.map(|reply| (reply, answer)));
         }
+        Ok(decided)
+    }
+
+    /// Writes down what the core has decided, and lists the jobs that are new.
+    async fn commit_decided(&mut self) -> Result<Commits, LoopEnd> {
         let now_us = self.clock.now_us();
         let mut commits = self.with_core(|core| core.take_commits(now_us)).await;
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
@@ -138,14 +161,22 @@ impl DecisionLoop {
             self.list_job(id, now_us).await?;
         }
         self.commit(&mut commits).await?;
-        self.discount_turn(begun_us).await;
+        Ok(commits)
+    }
+
+    /// Acts, answers and shows, now that what was decided is committed.
+    fn publish(&self, Decided { effects, answers, looks }: Decided) {
         effects.into_iter().for_each(|effect| self.lead.dispatch(effect));
         for (reply, answer) in answers {
             // The caller may have gone meanwhile.
             let _ = reply.send(answer);
         }
         looks.into_iter().for_each(|look| look(&self.core));
-        for (job, commit) in &commits {
+    }
+
+    /// Tells who waits for the end of a job, and notes which jobs are to be forgotten, and when.
+    async fn note_ends(&mut self, commits: &Commits) -> Result<(), LoopEnd> {
+        for (job, commit) in commits {
             log_commit(job, commit);
             if commit.over || commit.gone {
                 self.lead.job_ends.publish(job);
@@ -161,12 +192,16 @@ impl DecisionLoop {
                 self.lead.jobs.forget_end(job);
             }
         }
-        // There may be thousands, as there may be turns in a second.
+        Ok(())
+    }
+
+    /// Now and then only: there may be thousands of jobs, as there may be turns in a second.
+    async fn forget_if_due(&mut self) -> Result<(), LoopEnd> {
         if self.forget_scanned_at.elapsed() > FORGET_INTERVAL {
             self.forget_scanned_at = Instant::now();
             self.forget_expired().await?;
         }
-        self.relist_jobs().await
+        Ok(())
     }
 
     /// The attempts that a worker that is gone was to begin, and that it was told of neither in earlier turns

@@ -8,19 +8,25 @@ use syncline_scheduler::{
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+/// Who waits for an answer.
+pub(super) type Reply = oneshot::Sender<Result<(), EngineFault>>;
+
+/// What somebody wants to see of what is committed.
+pub(super) type Look = Box<dyn FnOnce(&Core) + Send>;
+
 /// One message to the decision loop.
 pub(super) enum Message {
     Input(Input),
     /// An input whose sender waits for the commit.
     Request {
         input: Input,
-        reply: oneshot::Sender<Result<(), EngineFault>>,
+        reply: Reply,
         /// Its place in the queue, until it is handled.
         _room: OwnedSemaphorePermit,
     },
     /// Looks at what is committed.
     Query {
-        look: Box<dyn FnOnce(&Core) + Send>,
+        look: Look,
         /// Its place in the queue, until it is handled.
         _room: OwnedSemaphorePermit,
     },
