@@ -108,7 +108,7 @@ pub(super) fn lead() -> (Lead, Inbox) {
 pub(super) struct LeadingEngine {
     pub context: ServiceContext,
     pub lead: Lead,
-    _inbox: Inbox,
+    pub inbox: Inbox,
     _redis: RedisServer,
     _dir: TempDir,
 }
@@ -123,7 +123,7 @@ pub(super) async fn leading_engine() -> LeadingEngine {
     let (_, active) = watch::channel(Ok(lead.clone()));
     let (shards, limits, about) = (lead.shards.clone(), Limits::default(), Arc::default());
     let context = ServiceContext { active, store, shards, limits, about };
-    LeadingEngine { context, lead, _inbox: inbox, _redis: redis, _dir: dir }
+    LeadingEngine { context, lead, inbox, _redis: redis, _dir: dir }
 }
 
 /// Takes the lead for another engine than those of these tests; `None`: one of them has it.

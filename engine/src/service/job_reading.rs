@@ -1,6 +1,6 @@
 //! Reading jobs for callers, those included that are damaged, lost for a moment, or not listed any more.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::{
     Deserialize,
@@ -12,6 +12,7 @@ use syncline_scheduler::{
     ids::{JobId, JobRef},
     tasks::wait_to_store,
 };
+use tokio::time::sleep;
 
 use super::{
     context::ServiceContext,
@@ -23,16 +24,27 @@ use crate::store::keys::JobKeys;
 
 /// Jobs that are read at a time: a few hundred kilobytes, between which others are served.
 pub(super) const JOBS_PER_READ: usize = 200;
+/// How often a job is looked for that the core knows and Redis does not, and how long after one another:
+/// between what the core decides about one that comes or goes and its commit lies a moment.
+const LOOKS: u32 = 6;
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl ServiceContext {
     /// The fields of a job for people, with what hinders it.
     pub(super) async fn job_fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
-        match self.stored_fields(job).await? {
-            Some(fields) => Ok(fields),
-            None if self.kept_phase(job).await?.is_some() => {
-                Err(EngineFault::Store { cause: written_again(job) })
+        let mut looks = 0;
+        loop {
+            if let Some(fields) = self.stored_fields(job).await? {
+                return Ok(fields);
             }
-            None => Err(EngineFault::UnknownJob { job: job.clone() }),
+            if self.kept_phase(job).await?.is_none() {
+                return Err(EngineFault::UnknownJob { job: job.clone() });
+            }
+            looks += 1;
+            if looks == LOOKS {
+                return Err(EngineFault::Store { cause: nothing_stored(job) });
+            }
+            sleep(LOOK_INTERVAL).await;
         }
     }
 
@@ -129,7 +141,7 @@ impl ServiceContext {
     /// What is shown of a job that is listed and of which Redis has nothing; `None`: it is over.
     pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         match self.kept_phase(job).await {
-            Ok(phase) => Ok(phase.map(|phase| kept_fields(job, phase, written_again(job)))),
+            Ok(phase) => Ok(phase.map(|phase| kept_fields(job, phase, nothing_stored(job)))),
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
                 let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
@@ -245,9 +257,9 @@ impl ServiceContext {
     }
 }
 
-/// What is wrong with a job that Redis is given again.
-fn written_again(job: &JobId) -> String {
-    format!("it has lost job {job}, which is written again")
+/// What is said of a job that the core knows, and Redis does not.
+fn nothing_stored(job: &JobId) -> String {
+    format!("Redis has nothing of job {job}: it comes or goes just now, or was lost and is written again")
 }
 
 /// What is shown of a job whatever Redis has of it: whoever waits for its end must not take it for over.
@@ -300,7 +312,44 @@ pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault 
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{
+        core::{IfTaken, Input, Submission},
+        sim::{training, training_job},
+    };
+
     use super::*;
+    use crate::service::{fake_shard::leading_engine, message::Message};
+
+    #[tokio::test]
+    async fn a_job_that_comes_or_goes_just_now_is_looked_for_again_before_redis_is_said_to_lack_it() {
+        let mut engine = leading_engine().await;
+        let spec = Box::new(training_job(training("bsp".parse().unwrap(), 64, 32)));
+        let (none, mut core, job) = (Core::new(1), Core::new(1), spec.id.clone());
+        core.handle(1, Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })).unwrap();
+        let (context, key) = (engine.context.clone(), JobKeys::new(&job).job);
+        engine.lead.jobs.list(&job);
+        // What the core knows at each question, and what comes about in Redis before its answer.
+        let mut look = async |knows: &[&Core], meanwhile: [&str; 4]| {
+            let answers = async {
+                for core in knows {
+                    let Message::Query { look, .. } = engine.inbox.next().await else {
+                        panic!("no question")
+                    };
+                    let _: i64 = context.store.query("change", &meanwhile).await.unwrap();
+                    look(core);
+                }
+            };
+            tokio::join!(context.job_fields(&job), answers).0
+        };
+        let comes = look(&[&core], ["HSET", &key, "state", "queued"]).await;
+        assert_eq!(comes.unwrap()["state"], "queued");
+        let nothing = ["DEL", &key, &key, &key];
+        look(&[], nothing).await.unwrap();
+        let _: i64 = context.store.query("remove", &["DEL", &key]).await.unwrap();
+        assert_eq!(look(&[&core, &none], nothing).await, Err(EngineFault::UnknownJob { job: job.clone() }));
+        let is_lost = look(&[&core; LOOKS as usize], nothing).await;
+        assert_eq!(is_lost, Err(EngineFault::Store { cause: nothing_stored(&job) }));
+    }
 
     #[test]
     fn a_state_is_read_by_its_word_and_one_of_another_release_is_none() {
