@@ -165,9 +165,9 @@ pub enum PsError {
         expected: u32,
     },
     /// Another process has the place of this one, and answers.
-    #[error("[E425] shard {index} of the engine at {engine} is another process, at {address}")]
+    #[error("[E425] shard {index} of the engine at {engine}, which leads, is another process, at {address}")]
     PositionTaken {
-        /// The engine, or all of them, as they were named.
+        /// The engine that leads.
         engine: String,
         /// Position with which this process was started, from 0.
         index: u32,
@@ -346,7 +346,7 @@ impl PsError {
             }
             Self::WrongPosition { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
             Self::PositionTaken { .. } => {
-                "stop the other process, give this one another index with --shard, or start all with --replicas 2 for two of each; where two are there and this one served the shard last, stop one of these and start this one again"
+                "stop the other process, give this one another index with --shard, or start all with --replicas 2 for two of each; where two are there and this one served the shard last, stop one of these and start this one again; if the engine that leads is that of another cluster, give the engine here a Redis database of its own, as in redis://HOST:6379/1"
             }
             Self::EngineUnavailable { .. } => {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"

@@ -14,6 +14,7 @@ use crate::{
     graphs::{STEP, function_worker_of},
     jobs::{check_exact, check_next_job_runs, counting, submit},
     replicas::followed,
+    rig::command,
 };
 
 const SAMPLES: u64 = 6_000;
@@ -137,6 +138,13 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
     assert!(said.contains("on standby") && said.contains(leader), "{said}");
     assert!(!said.contains("start the missing"), "{said}");
     assert!(!said.contains("syncline worker"), "{said}");
+    let (state, token) = (cluster.dir.path().join("another"), cluster.dir.path().join("token"));
+    let [state, token] = [&state, &token].map(|path| path.to_str().unwrap());
+    let shard = ["ps", "--engine", standby, "--token-file", token, "--state-dir", state];
+    let refused = tokio::task::block_in_place(|| command(&shard).output().unwrap());
+    let said = text(&refused);
+    assert!(said.contains(&format!("[E425] shard 0 of the engine at {leader}, which leads, is")), "{said}");
+    assert!(said.contains("a Redis database of its own"), "{said}");
     // Whoever names both gets an answer, in whatever order.
     for engines in [&cluster.engines, &format!("{standby},{leader}")] {
         let said = text(&cluster.ask(engines, "delete nothing"));

@@ -115,6 +115,12 @@ impl<C: Clone + Send + Sync + 'static> EngineLink<C> {
         self.dialer.all_failed()
     }
 
+    /// Where the engine was called last that has answered, or was to answer: one that was named, or that one of
+    /// these has said to lead. Empty before the first call.
+    pub fn last_called(&self) -> String {
+        self.dialer.hint().last_called()
+    }
+
     /// All addresses.
     pub fn addresses(&self) -> &EngineAddresses {
         self.dialer.addresses()

@@ -28,6 +28,11 @@ impl LeaderHint {
         address.clone_into(&mut self.lock().called);
     }
 
+    /// Where that one was called.
+    pub(super) fn last_called(&self) -> String {
+        self.lock().called.clone()
+    }
+
     /// The engine that was called last says that the one at this address leads. `false`: that leads nowhere.
     pub(super) fn note(&self, leader: &str) -> bool {
         let mut addresses = self.lock();

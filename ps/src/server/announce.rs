@@ -111,7 +111,7 @@ pub(super) async fn keep_announcing(
                 let _ = tokio::time::timeout(interval, shared.role.urgent()).await;
                 continue;
             }
-            Ok(Err(fault)) => refused(fault, link.addresses(), &hello),
+            Ok(Err(fault)) => refused(fault, &link, &hello),
             Err(error) => unreached(error, link.addresses()),
         };
         if failure.is_permanent()
@@ -125,14 +125,17 @@ pub(super) async fn keep_announcing(
     }
 }
 
-fn refused(fault: EngineFault, engines: &EngineAddresses, hello: &ShardHello) -> PsError {
-    let (engine, index) = (engines.to_string(), hello.index.0);
+fn refused(fault: EngineFault, link: &EngineLink<ShardRegistryClient>, hello: &ShardHello) -> PsError {
+    let (engine, index) = (link.addresses().to_string(), hello.index.0);
     match fault {
         // This call is answered so only where the numbers differ.
         EngineFault::MissingShards { expected, .. } => {
             PsError::WrongPosition { engine, index, count: hello.count, expected }
         }
-        EngineFault::ShardTaken { address, .. } => PsError::PositionTaken { engine, index, address },
+        // Only the one that leads answers so, and it may be none of those that were named: they stand by.
+        EngineFault::ShardTaken { address, .. } => {
+            PsError::PositionTaken { engine: link.last_called(), index, address }
+        }
         fault => PsError::EngineUnavailable { engine, cause: fault.to_string() },
     }
 }

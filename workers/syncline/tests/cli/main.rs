@@ -13,6 +13,7 @@ mod export;
 mod general_tasks;
 mod hangup;
 mod job;
+mod jobs_of_others;
 mod json;
 mod labels;
 mod machine;

@@ -60,6 +60,8 @@ pub enum CliError {
     OtherRedis { dir: PathBuf, jobs: String, before: String, told: String },
     #[error("[E580] shards hold saved jobs ({jobs}), and the Redis that knows them has nothing in {dir}")]
     RedisGone { dir: PathBuf, jobs: String },
+    #[error("[E641] {redis} holds {jobs} of another cluster, whose engine {instance} at {address} led last")]
+    JobsOfOthers { redis: String, jobs: String, instance: String, address: String },
     #[error("[E519] cannot measure PyTorch with {python}: {what}")]
     Torch { python: PathBuf, what: String },
     #[error("[E520] cannot listen on {address}")]
@@ -102,7 +104,7 @@ impl CliError {
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } | Self::LeftOutBlobs { .. } => Exit::Usage,
-            Self::OtherRedis { .. } | Self::RedisGone { .. } => Exit::Usage,
+            Self::OtherRedis { .. } | Self::RedisGone { .. } | Self::JobsOfOthers { .. } => Exit::Usage,
             Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
             Self::OtherTrial { .. } | Self::NoBest { .. } | Self::NoTrials { .. } => Exit::JobFailed,
@@ -147,9 +149,12 @@ impl CliError {
             Self::RedisGone { dir, .. } => {
                 format!("an empty Redis would make the shards drop these jobs: mount or restore {}, or name the Redis that it was with --redis; where it is lost, `syncline checkpoint --from {}` has the weights of the checkpoints; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` beside it away", dir.display(), dir.parent().unwrap_or(dir).display())
             }
+            Self::JobsOfOthers { .. } => {
+                "give this cluster a database of its own, as in --redis redis://HOST:6379/1, or start the other one again on its state directory, which has what its jobs have trained; where that is lost for good, --take-over goes on without: jobs that have no checkpoint begin anew, and those that have one wait a quarter of an hour for it, then fail".into()
+            }
             Self::DamagedAddresses { path, .. } => {
                 let path = path.display();
-                format!("`mv {path} {path}.damaged`, and start it again with --shards, --replicas, --engines, --listen, --token-file and --redis as they were if you had given them; addresses are taken anew")
+                format!("`mv {path} {path}.damaged`, and start it again with --shards, --replicas, --engines, --listen, --token-file and --redis as they were if you had given them, with a --redis also --take-over; addresses are taken anew")
             }
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
             Self::Listen { .. } => "something else may listen there, another `syncline dashboard` perhaps; --listen names another address, and port 0 takes a free one".into(),

@@ -75,6 +75,11 @@ pub struct UpArgs {
     /// How long a Redis server that was named is waited for at the start; a number alone is seconds
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time(Seconds))]
     pub(super) redis_wait: Duration,
+    /// Go on with the jobs of another cluster that the named Redis server holds, whose state directory is
+    /// lost for good. What they had trained comes only with that directory: `syncline submit --new` begins
+    /// anew
+    #[arg(long, requires = "redis")]
+    pub(super) take_over: bool,
     /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,

@@ -8,6 +8,7 @@ mod args;
 mod child;
 mod child_log;
 mod children;
+mod jobs_of_others;
 mod native;
 mod oom_kills;
 mod process;

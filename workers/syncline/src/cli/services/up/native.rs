@@ -11,7 +11,6 @@ use tokio::{
     time::sleep,
 };
 
-use syncline_engine::service::EngineError;
 use syncline_engine::store::{RedisAddress, RedisStore, StoreError, redacted};
 use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
 use syncline_workers::blocking;
@@ -20,7 +19,9 @@ use super::{
     super::redis_wait::while_redis_is_away,
     args::Plan,
     child::{Event, HowEnded},
+    jobs_of_others::JobsOfOthers,
     process::Process,
+    saved_redis::SavedRedis,
     say,
     state_dir::StateDir,
 };
@@ -64,7 +65,11 @@ impl Native {
         let (onnxruntime, program) = blocking(find).await?;
         let Some(program) = program else {
             let redis_url = plan.given.redis.clone().unwrap_or_default();
-            wait_for_redis(&redis_url, plan.given.redis_wait).await?;
+            let told = SavedRedis::of(plan.given.redis.as_deref());
+            let of_others = look_into_redis(plan, state_dir, &told).await?;
+            if let Some(of_others) = of_others.filter(|_| !plan.given.take_over) {
+                return Err(of_others.refuse(&told));
+            }
             let redis = redacted(&redis_url);
             return Ok(Self {
                 onnxruntime,
@@ -94,13 +99,36 @@ impl Native {
     }
 }
 
-/// Returns once a server that was named can be used: its machine may boot later than this one.
-async fn wait_for_redis(url: &str, wait: Duration) -> Result<(), EngineError> {
-    let attempt = async || Ok(RedisStore::connect(RedisAddress::from(url.to_owned())).await?);
+/// What there is of other clusters in a server that was named, once that can be used: its machine may boot
+/// later than this one.
+async fn look_into_redis(
+    plan: &Plan,
+    state_dir: &StateDir,
+    told: &SavedRedis,
+) -> Result<Option<JobsOfOthers>, Failure> {
+    let saved = state_dir.saved_addresses()?;
+    let (url, wait) = (plan.given.redis.clone().unwrap_or_default(), plan.given.redis_wait);
+    let attempt = async || {
+        let store = RedisStore::connect(RedisAddress::from(url.clone())).await?;
+        let mut is_told = false;
+        loop {
+            match JobsOfOthers::find(&store, &saved, told).await {
+                // It is there, and reads its files for as long as that takes.
+                Err(loading @ StoreError::Loading { .. }) => {
+                    if !is_told {
+                        say(&format!("waiting for the Redis server: {loading}"));
+                    }
+                    is_told = true;
+                    sleep(CHECK_INTERVAL).await;
+                }
+                found => return Ok(found?),
+            }
+        }
+    };
     let tell = |error: &StoreError| {
         say(&format!("waiting up to {} s for the Redis server: {error}", wait.as_secs()))
     };
-    while_redis_is_away(wait, attempt, tell).await.map(drop)
+    Ok(while_redis_is_away(wait, attempt, tell).await?)
 }
 
 /// The device whose ONNX Runtime serves all workers; `None` where there are none.

@@ -70,7 +70,7 @@ impl ChildPrograms<'_> {
         first: SocketAddr,
     ) -> Program {
         let listen = again_or_any(saved.second_engine, first.ip());
-        self.engine_process(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
+        self.engine_process(SECOND_ENGINE, &saved.second_instance(), native, listen)
     }
 
     fn engine_process(

@@ -59,6 +59,8 @@ pub(crate) async fn start(
     let replicas = state_dir.replica_count(plan.given.replicas, shards)?;
     let programs = ChildPrograms { plan, state_dir, shards, replicas, token_file: &token_file, bin: &bin };
     let mut progress = Progress::new(Instant::now());
+    // Redis knows the cluster by this name from when an engine leads, whatever becomes of this start.
+    state_dir.save_addresses(&saved)?;
 
     let (first, second) =
         (programs.engine(native, &saved, listen), programs.second_engine(native, &saved, listen));

@@ -39,6 +39,13 @@ pub(crate) struct SavedAddresses {
     pub layout: Option<ShardLayout>,
 }
 
+impl SavedAddresses {
+    /// Name under which the second engine takes the lead.
+    pub(crate) fn second_instance(&self) -> String {
+        format!("{}-b", self.instance)
+    }
+}
+
 /// How many shards a cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardLayout {
@@ -47,6 +54,8 @@ pub(crate) struct ShardLayout {
     pub replicas: u32,
 }
 
+/// Beginning of the name of an engine that `up` starts.
+pub(super) const INSTANCE: &str = "up-";
 /// Beginning of the name of a shard process's folder.
 const SHARD_DIR: &str = "shard-";
 /// Where a Redis of our own has stored something, in its folder: from version 7 on in a folder, before that
@@ -142,7 +151,7 @@ impl StateDir {
             Err(error) => return Err(path_error(&path)(error)),
         };
         if saved.instance.is_empty() {
-            saved.instance = format!("up-{:016x}", rand::random::<u64>());
+            saved.instance = format!("{INSTANCE}{:016x}", rand::random::<u64>());
         }
         Ok(saved)
     }
