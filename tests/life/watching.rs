@@ -1,8 +1,14 @@
 //! Following a job to its end, over more events than are kept.
 
+use std::fs::{self, File};
+
 use syncline::{EventStream, JobNews, TaskGraph};
 
-use crate::{cluster::Cluster, graphs::STEP};
+use crate::{
+    cluster::{Cluster, eventually},
+    graphs::STEP,
+    rig::{Killed, command},
+};
 
 /// What a job keeps.
 const KEPT: usize = 200;
@@ -52,4 +58,39 @@ async fn whoever_follows_a_job_gets_every_event_or_is_told_that_some_are_missing
     }
     assert_eq!((told.len(), told.last().unwrap().as_str()), (KEPT, "job_ended"));
     assert_eq!(events.next().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_are_followed_by_command_go_on_behind_an_engine_that_has_come_to_a_wrong_redis() {
+    let mut cluster = Cluster::start(1, 0, "").await;
+    let mut graph = TaskGraph::new("followed");
+    graph.call(STEP, (1,));
+    cluster.client().submit_tasks(&graph).await.unwrap();
+    let (printed, said) = (cluster.dir.path().join("printed"), cluster.dir.path().join("said"));
+    let token = cluster.dir.path().join("token");
+    let named = ["--engine", &cluster.engines, "--token-file", token.to_str().unwrap()];
+    let mut follow = command(&[&["events", "followed", "--follow"], &named[..]].concat());
+    follow.stdout(File::create(&printed).unwrap()).stderr(File::create(&said).unwrap());
+    let mut follower = Killed::start(&mut follow);
+    let text = |path| fs::read_to_string(path).unwrap();
+    eventually("it has seen the job", async || text(&printed).contains("started")).await;
+
+    cluster.kill_engine();
+    cluster.restart_redis(|dir| fs::rename(dir, dir.with_extension("aside")).unwrap());
+    cluster.start_engine();
+    eventually("it says that the job is not known", async || text(&said).contains("E131")).await;
+    assert!(follower.try_wait().unwrap().is_none(), "{}", text(&said));
+
+    cluster.kill_engine();
+    cluster.restart_redis(|dir| {
+        fs::rename(dir, dir.with_extension("wrong")).unwrap();
+        fs::rename(dir.with_extension("aside"), dir).unwrap();
+    });
+    cluster.start_engine();
+    eventually("the job is there again", async || {
+        cluster.client().cancel(&"followed".parse().unwrap()).await.is_ok()
+    })
+    .await;
+    let status = tokio::task::block_in_place(|| follower.wait().unwrap());
+    assert!(status.success() && text(&printed).contains("job_ended"), "{}", text(&said));
 }
