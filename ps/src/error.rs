@@ -334,7 +334,9 @@ impl PsError {
                 "make room on the disk of the state directory, or mend it; `syncline model export` has the job's last snapshot"
             }
             Self::SaveDamaged { .. } => "look at the disk of the state directory; submit the job again",
-            Self::StateDirInUse { .. } => "stop the other process, or give this one a --state-dir of its own",
+            Self::StateDirInUse { .. } => {
+                "wait until the other process has ended: one that was told to stop has yet to write its jobs to the disk, as its log says (E428); or give this one a --state-dir of its own"
+            }
             Self::StillServing { .. } => {
                 "a large file on a slow disk takes its time, and the shard goes on waiting; stopping once more keeps its jobs as they are"
             }

@@ -48,6 +48,32 @@ async fn while_a_snapshot_waits_for_its_disk_the_workers_train_the_next_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_stops_and_cannot_write_its_job_yet_is_not_taken_for_one_that_is_gone() {
+    const SAMPLES: u64 = 2_000;
+    let mut cluster = Cluster::start(1, 1, "--step-ms 5 --slowdown 1").await;
+    let job = submit(&cluster, counting("stops", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "iterations_done") > 5).await;
+    let in_the_way = cluster.shard_folder(0).join("jobs/stops.job");
+    fs::create_dir(&in_the_way).unwrap();
+    cluster.shards[0].signal("TERM");
+    let waits = |s: &BTreeMap<String, String>| s["waiting_for"].contains("counts as lost");
+    let waits_for = cluster.until(&job, waits).await["waiting_for"].clone();
+    let address = waits_for.split("(the one at ").nth(1).and_then(|rest| rest.split(' ').next());
+    let stops = format!("at {} stops, and is held up: [E428] job stops", address.unwrap_or_default());
+    assert!(waits_for.contains(&stops), "{waits_for}");
+    let status = cluster.print("status stops");
+    assert!(status.contains(&format!("parameter shard s0 {stops}")), "{status}");
+    let doctor = String::from_utf8(cluster.ask(&cluster.engines, "doctor").stdout).unwrap();
+    assert!(doctor.contains(&stops) && doctor.contains("leave that process alone"), "{doctor}");
+    fs::remove_dir(&in_the_way).unwrap();
+    cluster.shards[0].wait();
+    cluster.start_shard(0);
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, SAMPLES);
+    assert_eq!((number(&summary, "generation"), number(&summary, "iterations_rolled_back")), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_canceled_job_keeps_its_last_weights() {
     let cluster = Cluster::start(2, 2, "--step-ms 5 --slowdown 1").await;
     let job = submit(&cluster, counting("canceled", "asp", 100_000, |_| {})).await;

@@ -63,7 +63,7 @@ pub use shard::{
 pub use shard_position::ShardPosition;
 pub use shard_registry::{
     DiskState, ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
-    ShardRegistryRequest, ShardRegistryResponse,
+    ShardRegistryRequest, ShardRegistryResponse, StoppingShard,
 };
 pub use text_limits::{
     MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, MAX_UNREACHED_TOLD, cut, shortened,

@@ -132,9 +132,43 @@ pub struct ShardOrders {
     pub lead_expired: bool,
 }
 
+/// A process of the parameter server that was told to stop and has not ended yet: what its jobs had trained is
+/// nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppingShard {
+    /// Position of the shard whose process it is, from 0.
+    pub index: ShardIndex,
+    /// Where others reached it.
+    pub address: String,
+    /// Random number of this process, as in its announcements.
+    pub boot: u64,
+    /// Why it cannot end, with a code; `None` while it writes its jobs to its disk.
+    pub problem: Option<String>,
+}
+
+impl StoppingShard {
+    /// What stands in every description of one, and of no other shard.
+    const STOPS: &str = " stops, and ";
+
+    /// What it does, behind its name.
+    pub fn describe(&self) -> String {
+        match &self.problem {
+            None => format!("{}writes its jobs to its disk", Self::STOPS),
+            Some(problem) => format!("{}is held up: {problem}", Self::STOPS),
+        }
+    }
+
+    /// Whether what is told of shards says of one that it stops.
+    pub fn is_told_of(text: &str) -> bool {
+        text.contains(Self::STOPS)
+    }
+}
+
 /// Calls of shards.
 #[tarpc::service]
 pub trait ShardRegistry {
     /// Sent at the start and again as a sign of life.
     async fn announce(hello: ShardHello) -> Result<ShardOrders, EngineFault>;
+    /// Sent in place of that, as long as a process that was told to stop keeps its jobs.
+    async fn stopping(shard: StoppingShard) -> Result<(), EngineFault>;
 }

@@ -190,11 +190,7 @@ impl ServiceContext {
                 let was = second_was.map_or(String::new(), |was| format!("; its other process was at {was}"));
                 Some(format!("parameter shard {index} at {address} has no standby to take over{was}"))
             }
-            Some(second) if second.is_silent() => Some(format!(
-                "the standby of parameter shard {index}, at {}, has been silent for {:.1} s and cannot take over",
-                second.hello.address,
-                second.seen.elapsed().as_secs_f64(),
-            )),
+            Some(second) if second.is_silent() => Some(self.silent_standby_note(&second)),
             Some(second) if second.hello.jobs < *jobs => Some(format!(
                 "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs; the log of {address} says why, if that stays so",
                 second.hello.address, second.hello.jobs,
@@ -208,6 +204,17 @@ impl ServiceContext {
                 second.hello.address, second.hello.lacking_checkpoints,
             )),
             Some(_) => None,
+        }
+    }
+
+    fn silent_standby_note(&self, standby: &ShardEntry) -> String {
+        let ShardHello { index, address, .. } = &standby.hello;
+        match self.shards.describe_stopping(*index, Some(address.as_str())) {
+            Some(stops) => format!("the standby of parameter shard {index} {stops}"),
+            None => format!(
+                "the standby of parameter shard {index}, at {address}, has been silent for {:.1} s and cannot take over",
+                standby.seen.elapsed().as_secs_f64(),
+            ),
         }
     }
 
@@ -232,7 +239,15 @@ impl ServiceContext {
         let mut notes = Vec::new();
         let known = self.shards.all();
         for index in self.shards.indices() {
-            match known.iter().find(|k| k.hello.index == index) {
+            let served = known.iter().find(|k| k.hello.index == index);
+            let at = served.map(|shard| shard.hello.address.as_str());
+            if served.is_none_or(ShardEntry::is_silent)
+                && let Some(stops) = self.shards.describe_stopping(index, at)
+            {
+                notes.push(format!("parameter shard {index} {stops}"));
+                continue;
+            }
+            match served {
                 None => {
                     let awaited = self.shards.awaited_for(index).map(|time| {
                         let time_s = time.as_secs_f64();

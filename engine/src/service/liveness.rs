@@ -92,7 +92,11 @@ fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
         if silent > context.limits.shard_silence {
             let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
             warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
-            let reason = format!("it was silent for {:.1} s", silent.as_secs_f64());
+            let stops = context.shards.describe_stopping(index, Some(&shard.hello.address));
+            let reason = match stops {
+                Some(stops) => format!("the one {stops}"),
+                None => format!("it was silent for {:.1} s", silent.as_secs_f64()),
+            };
             // Before it may be welcomed again: jobs wait for what the loop hears of it after its loss.
             lead.queue.tell(Input::ShardGone { shard: index, reason });
             context.shards.forget(index);

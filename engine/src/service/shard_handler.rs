@@ -1,6 +1,6 @@
 //! Answers the announcements of shards.
 
-use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
+use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, StoppingShard};
 use syncline_scheduler::ids::EngineEpoch;
 use tarpc::context::Context;
 use tracing::{info, warn};
@@ -35,6 +35,12 @@ impl ShardRegistry for ShardHandler {
         // To its end, even where the caller has given up: what follows from a takeover is done nowhere else.
         let decided = tokio::spawn(async move { self.decide(&lead, hello).await });
         decided.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
+    }
+
+    async fn stopping(self, _: Context, shard: StoppingShard) -> Result<(), EngineFault> {
+        self.context.lead()?;
+        self.context.shards.note_stopping(shard);
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{
     EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, ShardPosition,
-    Token, connect_to_shard, threads::lock, within,
+    StoppingShard, Token, connect_to_shard, threads::lock, within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{sync::watch, time::timeout};
@@ -185,6 +185,16 @@ impl ShardDirectory {
     /// Takes note that a process lives, and decides nothing.
     pub(super) fn note_alive(&self, hello: &ShardHello) {
         self.lock().note_alive(hello, Instant::now());
+    }
+
+    /// A process that was told to stop has not ended yet. That is no sign of life: it serves nobody.
+    pub(super) fn note_stopping(&self, shard: StoppingShard) {
+        self.lock().stopping.note(shard, Instant::now());
+    }
+
+    /// What a process does that was told to stop, in words: the one at this address, or any of the shard.
+    pub(super) fn describe_stopping(&self, index: ShardIndex, address: Option<&str>) -> Option<String> {
+        self.lock().stopping.describe(index, address, Instant::now())
     }
 
     fn deciding(&self, index: ShardIndex) -> &tokio::sync::Mutex<()> {

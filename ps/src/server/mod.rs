@@ -50,6 +50,7 @@ mod shared;
 mod snapshot;
 mod standby_aside;
 mod standby_files;
+mod stop_notice;
 mod tensor;
 mod unclaimed;
 
@@ -62,7 +63,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{EngineAddresses, Token, folder, threads};
+use syncline_rpc::{EngineAddresses, ShardHello, StoppingShard, Token, folder, threads};
 use syncline_scheduler::ids::JobId;
 use tokio::{
     runtime::{self, Runtime},
@@ -74,6 +75,7 @@ use self::{
     local::{LocalListener, LocalSocket},
     saves::Saves,
     shared::Shared,
+    stop_notice::StopNotice,
 };
 pub(crate) use self::{
     checked_file::read_checked,
@@ -127,6 +129,8 @@ pub struct Handle {
     runtime: Option<Runtime>,
     /// Receives the reason if the engine will never accept this shard.
     refused: Option<oneshot::Receiver<PsError>>,
+    /// The engines that are told of this shard, and as what.
+    announced: Option<(EngineAddresses, ShardHello)>,
     /// The lock on the state directory.
     _state_lock: File,
 }
@@ -153,9 +157,11 @@ pub fn start(options: Options) -> Result<Handle, PsError> {
     let start_threads = || start_threads(&shared, control, listener.clone(), local);
     let (accepting, local) = shared.begin(start_threads)?;
     runtime.spawn(every_second(shared.clone()));
-    let refused = announce_to_engine(&runtime, &options, &shared, address);
+    let announced = options.engine.clone().map(|engines| (engines, announce::hello(&options, address)));
+    let refused = announce_to_engine(&runtime, announced.clone(), &shared);
     Ok(Handle {
         refused: Some(refused),
+        announced,
         shared,
         address,
         listener,
@@ -187,13 +193,12 @@ fn start_threads(
 /// never accept it.
 fn announce_to_engine(
     runtime: &Runtime,
-    options: &Options,
+    announced: Option<(EngineAddresses, ShardHello)>,
     shared: &Arc<Shared>,
-    address: SocketAddr,
 ) -> oneshot::Receiver<PsError> {
     let (refuse, refused) = oneshot::channel();
-    if let Some(engine) = options.engine.clone() {
-        let (shared, hello) = (shared.clone(), announce::hello(options, address));
+    if let Some((engine, hello)) = announced {
+        let shared = shared.clone();
         runtime.spawn(async move {
             // Nobody listens any more if the shard stops.
             let _ = refuse.send(announce::keep_announcing(shared, engine, hello).await);
@@ -246,8 +251,13 @@ impl Handle {
     /// have them. Returns their names. While some cannot be kept, or somebody is still served, `retry` is
     /// called with the reason; it waits and returns whether to try once more; if not, each is tried a
     /// last time as it is. What cannot be kept then is lost, and the first reason is returned.
-    pub fn stop_and_save(mut self, retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
+    pub fn stop_and_save(mut self, mut retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
+        let notice = self.announced.take().map(|(engines, hello)| {
+            let ShardHello { index, address, boot, .. } = hello;
+            let stopping = StoppingShard { index, address, boot, problem: None };
+            StopNotice::start(engines, self.shared.token.clone(), stopping)
+        });
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_TIMEOUT);
@@ -273,7 +283,10 @@ impl Handle {
             job.stop_standby();
             job.notify();
         });
-        let outcome = save_unserved(&self.shared, jobs, STOP_TIMEOUT, retry);
+        let outcome = save_unserved(&self.shared, jobs, STOP_TIMEOUT, |problem| {
+            notice.iter().for_each(|notice| notice.held_up(problem));
+            retry(problem)
+        });
         // There may have been no room for it before.
         self.shared.role.keep_role();
         self.stop_now();

@@ -1,6 +1,6 @@
 //! What happens around the job: an engine that comes and goes, a shard that is gone.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use syncline_ps::{
     PsError,
@@ -10,21 +10,40 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    DiskState, EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls,
-    channel, hello::Role,
+    DiskState, EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, StoppingShard, Token,
+    accept, answer_calls, channel, hello::Role,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
 
-use super::rig::{FIRST, Rig, UNIT, client_options, run};
+use super::rig::{FIRST, Rig, UNIT, client_options, job, run};
 
 #[derive(Clone)]
-struct Engine(mpsc::UnboundedSender<ShardHello>);
+struct Engine {
+    hellos: mpsc::UnboundedSender<ShardHello>,
+    stopping: mpsc::UnboundedSender<StoppingShard>,
+}
+
+impl Engine {
+    /// Answers whoever calls.
+    async fn serve_at(self, port: std::net::TcpListener, token: Token) {
+        let listener = TcpListener::from_std(port).unwrap();
+        let calls = move |_, stream| answer_calls(channel(stream).execute(self.clone().serve()));
+        accept(listener, token, &[Role::Shard], calls).await;
+    }
+}
+
+/// A port of which it is known where it is before anybody answers, and that nobody else gets.
+fn engine_port() -> std::net::TcpListener {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    port.set_nonblocking(true).unwrap();
+    port
+}
 
 impl ShardRegistry for Engine {
     async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
-        let _ = self.0.send(hello);
+        let _ = self.hellos.send(hello);
         Ok(ShardOrders {
             epoch: EngineEpoch(1),
             role: ReplicaRole::Primary { term: 1 },
@@ -32,14 +51,17 @@ impl ShardRegistry for Engine {
             lead_expired: false,
         })
     }
+
+    async fn stopping(self, _: Context, shard: StoppingShard) -> Result<(), EngineFault> {
+        let _ = self.stopping.send(shard);
+        Ok(())
+    }
 }
 
 #[test]
 fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     let (token, dir, runtime) = (Token::generate(), tempfile::tempdir().unwrap(), Runtime::new().unwrap());
-    // The engine's port is known before the engine is there, and nobody else gets it while it is away.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    port.set_nonblocking(true).unwrap();
+    let port = engine_port();
     let engine = port.local_addr().unwrap();
     let shard = server::start(Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -52,16 +74,9 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
         replicas: 1,
     })
     .unwrap();
-    let (sender, mut heard) = mpsc::unbounded_channel();
-    let serve = || {
-        let (port, sender, token) = (port.try_clone().unwrap(), sender.clone(), token.clone());
-        async move {
-            let listener = TcpListener::from_std(port).unwrap();
-            let calls =
-                move |_, stream| answer_calls(channel(stream).execute(Engine(sender.clone()).serve()));
-            accept(listener, token, &[Role::Shard], calls).await;
-        }
-    };
+    let (hellos, mut heard) = mpsc::unbounded_channel();
+    let told = Engine { hellos, stopping: mpsc::unbounded_channel().0 };
+    let serve = || told.clone().serve_at(port.try_clone().unwrap(), token.clone());
     let first = Runtime::new().unwrap();
     first.spawn(serve());
     let hellos: Vec<ShardHello> = (0..2).map(|_| heard.blocking_recv().unwrap()).collect();
@@ -75,6 +90,29 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     // Others write to that disk meanwhile.
     let without_disk = |hello: &ShardHello| ShardHello { disk: DiskState::default(), ..hello.clone() };
     assert_eq!(without_disk(&heard.blocking_recv().unwrap()), without_disk(&hellos[1]));
+}
+
+#[test]
+fn a_shard_that_cannot_keep_a_job_yet_says_so_until_it_can() {
+    let (token, runtime, port) = (Token::generate(), Runtime::new().unwrap(), engine_port());
+    let (stopping, mut heard) = mpsc::unbounded_channel();
+    let told = Engine { hellos: mpsc::unbounded_channel().0, stopping };
+    let engine = port.local_addr().unwrap();
+    runtime.spawn(told.serve_at(port, token.clone()));
+    let mut rig = Rig::announced_to(engine, token, 100);
+    let address = rig.addresses().remove(0);
+    // A folder stands where the file should be written.
+    let in_the_way = rig.dir.path().join("0/jobs/digits.job");
+    fs::create_dir(&in_the_way).unwrap();
+    let kept = rig.shards.remove(0).stop_and_save(|error| {
+        let says_so = |shard: StoppingShard| shard.problem == Some(error.to_string());
+        while !says_so(heard.blocking_recv().unwrap()) {}
+        let again = heard.blocking_recv().unwrap();
+        assert!((again.index, &again.address) == (ShardIndex(0), &address) && says_so(again));
+        fs::remove_dir(&in_the_way).unwrap();
+        true
+    });
+    assert_eq!(kept.unwrap(), [job()]);
 }
 
 /// A worker that puts up with a broken connection for a moment only.

@@ -136,7 +136,7 @@ impl Job {
         };
         (!named.is_empty()).then(|| {
             format!(
-                "{}: start it on its old state directory, and the job {then}; `syncline cancel {}` gives it up",
+                "{}: once its process has ended, start it on its old state directory, and the job {then}; `syncline cancel {}` gives it up",
                 named.join(", and "),
                 self.id()
             )

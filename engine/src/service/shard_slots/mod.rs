@@ -16,6 +16,7 @@ mod judging;
 mod reach;
 mod replica_process;
 mod slot;
+mod stopping;
 #[cfg(test)]
 mod tests;
 mod unanswered;
@@ -33,6 +34,7 @@ use judging::RoleDecision;
 pub(super) use reach::ReachNote;
 pub(super) use replica_process::ReplicaProcess;
 use slot::{Slot, Told};
+use stopping::StoppingShards;
 pub(super) use unanswered::{FailedAfter, NoAnswer, Unanswered, UnansweredOrders};
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second;
@@ -100,6 +102,8 @@ pub(super) struct ShardSlots<C> {
     unserved: BTreeSet<ShardIndex>,
     /// Since when shards that speak another version have called again and again, and when one did last.
     foreign: Option<(Instant, Instant)>,
+    /// Processes that were told to stop.
+    pub(super) stopping: StoppingShards,
 }
 
 impl<C: Clone> ShardSlots<C> {
@@ -108,7 +112,15 @@ impl<C: Clone> ShardSlots<C> {
     pub(super) fn new(epoch: EngineEpoch, notes: RoleNotes, count: u32, now: Instant) -> Self {
         let next_term = epoch.0.saturating_mul(TERMS_PER_EPOCH);
         let unserved = (0..count).map(ShardIndex).collect();
-        Self { slots: BTreeMap::new(), notes, next_term, begun: now, unserved, foreign: None }
+        Self {
+            slots: BTreeMap::new(),
+            notes,
+            next_term,
+            begun: now,
+            unserved,
+            foreign: None,
+            stopping: StoppingShards::default(),
+        }
     }
 
     /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question,

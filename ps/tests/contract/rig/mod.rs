@@ -84,6 +84,19 @@ impl Rig {
         Self { shards, token, dir, runtime, controls }
     }
 
+    /// A rig of one shard that tells this engine of itself, whose job is open with all parameters zero.
+    pub fn announced_to(engine: SocketAddr, token: Token, elements: u64) -> Self {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = options(&token, dir.path(), anywhere, 0, 1);
+        let shard = server::start(Options { engine: Some(engine.into()), ..options }).unwrap();
+        let controls = vec![control(&runtime, shard.address(), &token)];
+        let rig = Self { shards: vec![shard], token, dir, runtime, controls };
+        let initial = rig.blob(&vec![0.0; elements as usize]);
+        rig.open(FIRST, elements, SGD, &initial).into_iter().for_each(|opened| drop(opened.unwrap()));
+        rig
+    }
+
     /// Stops every shard as a signal does, and starts it again at its place.
     pub fn restart(&mut self) {
         let places: Vec<SocketAddr> = self.shards.iter().map(Handle::address).collect();

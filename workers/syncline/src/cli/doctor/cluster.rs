@@ -2,7 +2,9 @@
 
 use syncline_engine::store::RedisAddress;
 use syncline_ps::transport::TransportChoice;
-use syncline_rpc::{AOF_HINT, EngineAddresses, is_aof_failure, is_of_every_machine, status::EngineStatus};
+use syncline_rpc::{
+    AOF_HINT, EngineAddresses, StoppingShard, is_aof_failure, is_of_every_machine, status::EngineStatus,
+};
 
 use super::{DoctorArgs, Exit, Finding, redis, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
@@ -158,6 +160,10 @@ fn shards(about: &EngineStatus) -> Finding {
     let (present, expected) = (about.shards_present, about.shards);
     let found = format!("{present} of {expected}");
     let problem = about.shard_problem.as_deref().unwrap_or_default();
+    if StoppingShard::is_told_of(problem) {
+        let hint = "leave that process alone: it has what its jobs have trained, and ends once that is on its disk; its log says more";
+        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
+    }
     if present != expected {
         let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
         return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
