@@ -45,7 +45,8 @@ pub enum Outcome {
     /// It could not begin, because something that it needs could not be fetched: the attempt counts as none,
     /// and others come first for the next.
     NotBegun,
-    /// It was asked for before it began, and never will here: the attempt counts as none.
+    /// It was asked for before it began, or its worker is stopped, and never will here: the attempt counts as
+    /// none.
     GivenBack,
     /// It failed; another attempt follows while the budget for that cause lasts.
     Failed(Failure),

@@ -79,6 +79,11 @@ pub(super) fn run(
         Ended::without_value(Outcome::NotBegun, 0)
     };
     let stopped = |run_us| Ended::without_value(Outcome::Stopped, run_us);
+    // Its job may have told it to stop, or this worker, which is to leave.
+    let stopped_unbegun = || match pool.is_closed() {
+        true => Ended::without_value(Outcome::GivenBack, 0),
+        false => stopped(0),
+    };
     let ended_by = |fault: CallFault, run_us| match fault {
         CallFault::Store(PsError::Canceled) => stopped(run_us),
         CallFault::Store(error) if error.may_pass() && order.attempt < MOST_GIVEN_BACK => given_back(&error),
@@ -87,17 +92,20 @@ pub(super) fn run(
     let args = match kept_values::filled(&group.submission, &order.args, &around.cluster, stop) {
         Ok(Some(args)) if kept_values::are_whole(&args) => args,
         Ok(Some(_)) => return given_back(&"the engine does not have it, or not yet again"),
-        Ok(None) => return stopped(0),
+        Ok(None) => return stopped_unbegun(),
         Err(error) => return given_back(&error),
     };
     let input = match input(function.name, &args, &around.store, stop, scratch) {
         Ok(input) => input,
+        Err(CallFault::Store(PsError::Canceled)) => return stopped_unbegun(),
         Err(fault) => return ended_by(fault, 0),
     };
     let (stop_of_call, progress) = (stop.clone(), attempt.progress.clone());
     let context =
         Context::new(group.submission.clone(), order, stop_of_call, progress, around.cluster.clone());
-    pool.function_begins(attempt);
+    if !pool.function_begins(attempt) {
+        return stopped_unbegun();
+    }
     let began = Instant::now();
     let called = function.call(&context, input, around.cluster.runtime());
     let run_us = began.elapsed().as_micros() as u64;

@@ -69,6 +69,9 @@ enum State {
         missing: u32,
     },
     Ready,
+    /// On a thread that fetches what its function is called with.
+    Fetching,
+    /// Its function is called, or has nothing left to wait for.
     Running,
     /// What it gave, until no order can refer to it any more.
     Ended(Option<Bytes>),
@@ -95,6 +98,18 @@ pub(super) struct HeldTasks {
 impl State {
     fn has_ended(&self) -> bool {
         matches!(self, Self::Ended(_) | Self::EndedUnbegun)
+    }
+
+    fn is_on_a_thread(&self) -> bool {
+        matches!(self, Self::Fetching | Self::Running)
+    }
+}
+
+impl Attempt {
+    /// Whether something has to be fetched before its function can be called, which may take minutes.
+    pub(super) fn fetches(&self) -> bool {
+        let is_here = |part: &OneArg| matches!(part, OneArg::Value(Value::Inline(_)) | OneArg::Failure(_));
+        !self.order.args.iter().flat_map(OrderArg::parts).all(is_here)
     }
 }
 
@@ -161,7 +176,7 @@ impl HeldTasks {
         held.is_some_and(|held| held.serial == ended.serial)
     }
 
-    /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order
+    /// The next attempt that fits into `free` of `slots`; a thread has it from now on. They begin in the order
     /// in which they became ready: one that needs many slots is not overtaken forever.
     pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
         while let Some(first) = self.ready.front() {
@@ -175,7 +190,7 @@ impl HeldTasks {
             if first.group.slots.min(slots) > free {
                 return None;
             }
-            held.state = State::Running;
+            held.state = if first.fetches() { State::Fetching } else { State::Running };
             return self.ready.pop_front();
         }
         None
@@ -253,7 +268,7 @@ fn take_in(held: &mut JobTasks, mut attempt: Attempt, ready: &mut VecDeque<Attem
                 dropped = true;
                 parent_held.waiters.push((task, serial));
             }
-            State::Waiting { .. } | State::Ready | State::Running => {
+            State::Waiting { .. } | State::Ready | State::Fetching | State::Running => {
                 missing += 1;
                 parent_held.waiters.push((task, serial));
             }
@@ -329,7 +344,7 @@ fn discard(held: &mut JobTasks, task: TaskIndex, over: &mut Vec<OrderId>) {
             continue;
         }
         let Some(gone) = held.remove(&task) else { continue };
-        if matches!(gone.state, State::Running) {
+        if gone.state.is_on_a_thread() {
             over.push(gone.serial);
         }
         open.extend(gone.waiters.into_iter().map(|(task, serial)| (task, Some(serial))));

@@ -1,7 +1,7 @@
 //! What the threads of a worker share with the side that talks to the engine.
 //!
 //! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the
-//! next; once more where its function has a run limit.
+//! next; once more where its arguments are fetched, or its function has a run limit.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -250,13 +250,22 @@ impl Pool {
         }
     }
 
-    /// The function of an attempt is called now.
-    pub(super) fn function_begins(&self, attempt: &Attempt) {
-        if attempt.group.run_limit_ms.is_some()
-            && self.lock().running.function_begins(attempt.serial, Instant::now())
-        {
+    /// The function of an attempt is to be called now. `false`: the pool was closed while its arguments were
+    /// fetched, and it is not called any more, so that [`begun`](Self::begun) has said everything.
+    pub(super) fn function_begins(&self, attempt: &Attempt) -> bool {
+        let (fetches, is_limited) = (attempt.fetches(), attempt.group.run_limit_ms.is_some());
+        if !fetches && !is_limited {
+            return true;
+        }
+        let mut state = self.lock();
+        if fetches && state.closed {
+            return false;
+        }
+        state.held.function_begins(attempt);
+        if is_limited && state.running.function_begins(attempt.serial, Instant::now()) {
             self.0.sooner.notify_one();
         }
+        true
     }
 
     /// Wakes one idle thread if there may be something for it; it finds the lock free.
@@ -340,14 +349,19 @@ impl Pool {
         }
     }
 
-    /// Begins nothing more. What runs may end and be reported.
+    /// Begins nothing more. What runs may end and be reported; what still fetches its arguments, for minutes
+    /// perhaps, is given back.
     pub(in crate::worker) fn close(&self) {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        let fetching = state.held.fetching();
+        fetching.into_iter().for_each(|serial| state.running.tell(serial));
+        drop(state);
         self.0.work.notify_all();
         self.0.closing.notify_one();
     }
 
-    /// What has begun, ended or not. After the end of this pool it is all that ever did.
+    /// What has begun, ended or not. Once this pool is closed it is all that ever did.
     pub(in crate::worker) fn begun(&self) -> Vec<Attempts> {
         self.lock().held.begun()
     }

@@ -7,7 +7,7 @@ use syncline_scheduler::{ids::SubmissionId, tasks::Bytes};
 use super::{EndedKey, HeldTasks, JobTasks, State, drop_waiters, fill};
 
 impl HeldTasks {
-    /// An attempt that was running has ended with this value, or without one. `false`: it was given up
+    /// An attempt that a thread had has ended with this value, or without one. `false`: it was given up
     /// before, and nobody wants to hear of it.
     pub(in super::super) fn end(&mut self, ended: &EndedKey, value: Option<Bytes>) -> bool {
         let Some(tasks) = leave_running(&mut self.jobs, ended, State::Ended(value.clone())) else {
@@ -26,8 +26,7 @@ impl HeldTasks {
         true
     }
 
-    /// An attempt that was running ends before its function was called: it never began. `false` as for
-    /// [`end`](Self::end).
+    /// The same of one whose function has done nothing yet: it never began.
     pub(in super::super) fn end_unbegun(&mut self, ended: &EndedKey) -> bool {
         let Some(tasks) = leave_running(&mut self.jobs, ended, State::EndedUnbegun) else { return false };
         drop_waiters(tasks, ended.task);
@@ -35,7 +34,8 @@ impl HeldTasks {
     }
 }
 
-/// Puts an attempt that runs into the state in which it has ended; `None` if it does not run any more.
+/// Puts an attempt that a thread has into the state in which it has ended; `None` if none has it any more. One
+/// whose function was not called never began, however it ended.
 fn leave_running<'a>(
     jobs: &'a mut HashMap<Arc<SubmissionId>, JobTasks>,
     ended: &EndedKey,
@@ -43,9 +43,10 @@ fn leave_running<'a>(
 ) -> Option<&'a mut JobTasks> {
     let tasks = jobs.get_mut(&ended.submission)?;
     let held = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial)?;
-    if !matches!(held.state, State::Running) {
-        return None;
-    }
-    held.state = state;
+    held.state = match held.state {
+        State::Fetching => State::EndedUnbegun,
+        State::Running => state,
+        _ => return None,
+    };
     Some(tasks)
 }

@@ -1,6 +1,6 @@
 //! Attempts whose job is to end, and those that are given back.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use syncline_scheduler::{
     ids::SubmissionId,
@@ -10,7 +10,23 @@ use syncline_scheduler::{
 use super::{EndedKey, Held, HeldTasks, JobTasks, OrderId, State, drop_waiters};
 
 impl HeldTasks {
-    /// Everything that has begun, ended or not, as far as it is still known here.
+    /// The function of an attempt is called now.
+    pub(in super::super) fn function_begins(&mut self, attempt: &super::Attempt) {
+        let held = self.jobs.get_mut(&attempt.group.submission).and_then(|held| held.get_mut(&attempt.order.task));
+        if let Some(held) = held.filter(|held| held.serial == attempt.serial)
+            && matches!(held.state, State::Fetching)
+        {
+            held.state = State::Running;
+        }
+    }
+
+    /// Attempts that still fetch what their functions are called with.
+    pub(in super::super) fn fetching(&self) -> Vec<OrderId> {
+        let held = self.jobs.values().flat_map(HashMap::values);
+        held.filter(|held| matches!(held.state, State::Fetching)).map(|held| held.serial).collect()
+    }
+
+    /// Everything whose function was called, ended or not, as far as it is still known here.
     pub(in super::super) fn begun(&self) -> Vec<Attempts> {
         let has_begun = |held: &Held| matches!(held.state, State::Running | State::Ended(_));
         let of = |(submission, held): (&Arc<SubmissionId>, &JobTasks)| {
@@ -35,7 +51,7 @@ impl HeldTasks {
         for Attempt { task, attempt } in stop.tasks {
             let Some(it) = held.get_mut(&task).filter(|held| held.attempt == attempt) else { continue };
             match it.state {
-                State::Running => running.push(it.serial),
+                State::Fetching | State::Running => running.push(it.serial),
                 State::Ended(_) | State::EndedUnbegun => {}
                 State::Waiting { .. } | State::Ready | State::Dropped => {
                     it.state = State::EndedUnbegun;

@@ -92,6 +92,16 @@ fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
 }
 
 #[test]
+fn a_call_whose_argument_is_lost_has_not_begun() {
+    let (registry, _) = counting();
+    let rig = rig(registry, 1);
+    let lost = BlobValue { digest: ContentDigest::LOWEST, bytes: 1 };
+    rig.order(SIZE.id(), vec![task(0, vec![OrderArg::One(OneArg::Value(Value::Blob(lost))), is(2)])]);
+    assert!(matches!(rig.ends(1)[0].outcome, Outcome::ArgumentsLost(_)));
+    assert_eq!(rig.pool.begun(), [], "its worker may leave, and no attempt counts");
+}
+
+#[test]
 fn a_call_whose_model_is_out_of_reach_is_given_back_and_one_whose_model_is_gone_fails() {
     let mut registry = Registry::new();
     let fetch = |_: &Context, (is_gone,): (bool,)| -> Result<u64, CallFault> {
@@ -145,5 +155,66 @@ fn a_call_that_is_told_to_stop_lets_go_of_a_shard_that_says_nothing() {
         assert_eq!(rig.ends(1)[0].outcome, Outcome::Stopped, "{function}");
         rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
         assert_eq!(rig.number(1), 2, "its thread is free");
+    }
+}
+
+#[test]
+fn a_call_that_still_fetches_when_its_worker_is_stopped_is_given_back_at_once_and_has_not_begun() {
+    let blob = BlobValue { digest: ContentDigest::LOWEST, bytes: 1 };
+    let (ask, asked) = mpsc::channel();
+    let (registry, _) = counting();
+    let rig = rig_with(Silent(ask), registry, 1, GivenUp::default());
+    rig.order(SIZE.id(), vec![task(0, vec![OrderArg::One(OneArg::Value(Value::Blob(blob))), is(2)])]);
+    asked.recv().unwrap();
+    assert_eq!(rig.pool.begun(), [], "while it fetches");
+    rig.pool.close();
+    assert_eq!(rig.ends(1)[0].outcome, Outcome::GivenBack);
+    assert_eq!(rig.pool.begun(), []);
+    assert!(rig.pool.is_done());
+}
+
+/// A shard whose answer is under way already, whoever is canceled, and comes when the test lets it.
+#[derive(Clone)]
+struct Late {
+    asked: mpsc::Sender<()>,
+    go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl ValueStore for Late {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        panic!("nothing is stored here")
+    }
+
+    fn get(&self, _: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
+        self.asked.send(()).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+        Ok(vec![0].into())
+    }
+}
+
+#[test]
+fn a_call_whose_argument_comes_once_its_worker_has_said_what_has_begun_is_not_called() {
+    let blob = BlobValue { digest: ContentDigest::LOWEST, bytes: 1 };
+    for closes in [false, true] {
+        let ((ask, asked), (go, gone)) = (mpsc::channel(), mpsc::channel());
+        let (registry, _) = counting();
+        let late = Late { asked: ask, go: Arc::new(Mutex::new(gone)) };
+        let rig = rig_with(late, registry, 1, GivenUp::default());
+        rig.order(
+            SIZE.id(),
+            vec![task(0, vec![OrderArg::One(OneArg::Value(Value::Blob(blob.clone()))), is(2)])],
+        );
+        asked.recv().unwrap();
+        if closes {
+            rig.pool.close();
+        }
+        go.send(()).unwrap();
+        if closes {
+            assert_eq!(rig.ends(1)[0].outcome, Outcome::GivenBack);
+            assert_eq!(rig.pool.begun(), []);
+        } else {
+            assert_eq!(rig.number(0), 2);
+            assert_eq!(rig.pool.begun()[0].tasks, [(TaskIndex(0), 1)]);
+        }
     }
 }
