@@ -64,14 +64,20 @@ impl DecisionLoop {
             async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, LoopEnd>>()?;
+        let mut has_lost = false;
         for ((job, seq, committed), (_, commit)) in done.into_iter().zip(commits) {
             if let Committed::StoreBehind { seq: known } = committed {
+                has_lost = true;
                 self.rewrite_job(job, seq, known, commit).await?;
             }
             if let Some(written) = self.written.get_mut(job) {
                 written.seq = seq;
             }
             self.highest_seq = self.highest_seq.max(seq);
+        }
+        if has_lost {
+            // What it has lost of one job it may have lost of others, however long they have been over.
+            self.verify_all_ends();
         }
         Ok(())
     }

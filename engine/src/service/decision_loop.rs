@@ -69,6 +69,8 @@ pub(super) struct DecisionLoop {
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
+    /// Which hundred of those that ended longer ago than others is looked at next.
+    pub(super) ends_probed: usize,
     /// The clock by which Redis forgets them.
     pub(super) expiry_clock: ExpiryClock,
     /// When `forget_at` was last scanned.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use syncline_scheduler::{core::Commit, ids::JobId};
 use tracing::warn;
 
@@ -17,6 +18,9 @@ const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 const ON_DISK_AFTER: Duration = Duration::from_secs(60);
 /// How long until Redis is asked again for a job that it keeps forever, because somebody told it to.
 const KEPT_PAUSE: Duration = Duration::from_secs(3600);
+/// So many of the jobs that ended last show at each look whether Redis was set back, and as many of all others
+/// in turn.
+const MOST_PROBED: usize = 100;
 
 impl DecisionLoop {
     /// Looks whether a job is to be forgotten when its keys should expire, that ended just now, or at
@@ -58,31 +62,67 @@ impl DecisionLoop {
     async fn watch_expiry_clock(&mut self) {
         // A user of Redis that may not ask for the time loses this alone.
         let Ok(time_s) = self.store.time_s().await else { return };
-        let now = Instant::now();
-        if !self.expiry_clock.was_set_forward(now, time_s) {
+        if !self.expiry_clock.was_set_forward(Instant::now(), time_s) {
             return;
         }
         warn!(
             "the clock of Redis was set forward, or this machine slept: jobs that are over are written again where it has let them go"
         );
+        self.verify_all_ends();
+    }
+
+    /// Watches over the end of every job that is over, as of those that ended a moment ago, until Redis has
+    /// shown that it has them all.
+    pub(super) fn verify_all_ends(&self) {
+        let now = Instant::now();
         for (job, _) in self.forget_at.iter().filter(|(_, at)| **at > now) {
             self.lead.jobs.note_end(job, now);
         }
     }
 
-    /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago:
-    /// a commit without any change is refused where it follows on something that is lost. A job that
-    /// waits for hours, for workers say, would otherwise be missed by the next engine, and one that has
-    /// ended, of which there is no other commit, would go on forever.
+    /// Whether Redis was set back behind the end of a job: it has the job, as it was before. A job that it
+    /// does not have at all may have been removed by somebody.
+    async fn was_set_back(&mut self) -> Result<bool, LoopEnd> {
+        let mut newest: Vec<(&Instant, &JobId)> = self.forget_at.iter().map(|(job, at)| (at, job)).collect();
+        newest.sort_unstable_by(|one, other| other.cmp(one));
+        let others = newest.split_off(newest.len().min(MOST_PROBED));
+        let in_turn = others.chunks(MOST_PROBED).nth(self.ends_probed).unwrap_or_default();
+        newest.extend(in_turn);
+        self.ends_probed = if in_turn.len() < MOST_PROBED { 0 } else { self.ends_probed + 1 };
+        let this = &*self;
+        let reads = newest.into_iter().map(|(_, job)| async move {
+            let read = || this.store.last_writer(job);
+            let writer = this.retry_write("read the last writer", job, read).await?;
+            let written = this.written.get(job).map_or(0, |written| written.seq);
+            Ok(writer.seq().is_some_and(|seq| seq < written))
+        });
+        let behind: Vec<bool> = join_all(reads).await.into_iter().collect::<Result<_, LoopEnd>>()?;
+        Ok(behind.contains(&true))
+    }
+
+    /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago,
+    /// and of all once it has shown that something is lost: a commit without any change is refused where it
+    /// follows on something that is lost. A job that waits for hours, for workers say, would otherwise be
+    /// missed by the next engine, and one that has ended, of which there is no other commit, would go on
+    /// forever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
         let on_disk = Instant::now().checked_sub(ON_DISK_AFTER);
-        let mut jobs = self.lead.jobs.listed();
-        jobs.retain(|job| self.core.is_live(job) || self.lead.jobs.has_just_ended(job));
+        // Also where others go on: those that were submitted since show nothing.
+        if self.was_set_back().await? {
+            self.verify_all_ends();
+        }
+        let jobs = self.jobs_to_verify();
         let nothing = Commit::default();
         let commits: Vec<(&JobId, &Commit)> = jobs.iter().map(|job| (job, &nothing)).collect();
         self.commit_all(&commits).await?;
         self.lead.jobs.forget_ends_before(on_disk);
         Ok(())
+    }
+
+    fn jobs_to_verify(&self) -> Vec<JobId> {
+        let mut jobs = self.lead.jobs.listed();
+        jobs.retain(|job| self.core.is_live(job) || self.lead.jobs.has_just_ended(job));
+        jobs
     }
 
     /// Lists a job, before its first commit.
@@ -173,6 +213,10 @@ mod tests {
         Input::Submit(Submission { spec, nonce: 1, if_taken: IfTaken::Refuse })
     }
 
+    /// Copies all keys to another database, as a backup has them.
+    const COPY_ALL: &str =
+        "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 5) end return 1";
+
     /// A loop that nobody sends anything, with a Redis of its own.
     struct Rig {
         decisions: DecisionLoop,
@@ -197,6 +241,7 @@ mod tests {
             written: BTreeMap::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
+            ends_probed: 0,
             expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
             highest_seq: 0,
@@ -446,6 +491,42 @@ mod tests {
         jobs.note_end(&job, Instant::now().checked_sub(ON_DISK_AFTER).unwrap());
         rig.decisions.verify_jobs().await.unwrap();
         assert!(!jobs.has_just_ended(&job));
+    }
+
+    #[tokio::test]
+    async fn jobs_that_ended_long_before_redis_was_set_back_are_written_again_whether_others_go_on_or_not() {
+        #[rustfmt::skip]
+        let cases: [(&[&str], usize, &[&str]); 4] = [
+            // What goes on, how many come and go behind the copy, what is submitted before anybody looks.
+            (&["goes-on"], 1,                   &[]),
+            (&[],          1,                   &[]),
+            (&[],          1,                   &["later"]),
+            (&[],          MOST_PROBED * 2 + 1, &[]),
+        ];
+        for (others, newer, later) in cases {
+            let case = format!("beside {others:?}, {newer} and {later:?}");
+            let mut rig = rig().await;
+            let ended: JobId = "ended".parse().unwrap();
+            rig.turn([submission("ended")].into_iter().chain(others.iter().copied().map(submission))).await;
+            rig.turn([Input::Tick]).await;
+            rig.number(&["EVAL", COPY_ALL, "0"]).await;
+            // They come and go behind that copy, which does not have them at all.
+            rig.turn([cancel(&ended)]).await;
+            let newer: Vec<JobId> = (0..newer).map(|n| format!("newer-{n}").parse().unwrap()).collect();
+            rig.turn(newer.iter().map(|job| submission(job.as_str()))).await;
+            rig.turn(newer.iter().map(cancel)).await;
+            rig.decisions.verify_jobs().await.unwrap();
+            rig.decisions.lead.jobs.forget_ends_before(Some(Instant::now()));
+            rig.text(&["SWAPDB", "0", "5"]).await;
+            rig.turn(later.iter().copied().map(submission)).await;
+            let state = &["HGET", &JobKeys::new(&ended).job, "state"];
+            assert_eq!(rig.text(state).await, "queued");
+            for _ in 0..3 {
+                rig.decisions.verify_jobs().await.unwrap();
+            }
+            assert_eq!(rig.text(state).await, "canceled", "{case}");
+            assert!(rig.is_listed(newer.last().unwrap()).await, "{case}");
+        }
     }
 
     #[tokio::test]

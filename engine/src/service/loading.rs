@@ -152,6 +152,7 @@ impl DecisionLoop {
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
             expiry_clock: ExpiryClock::default(),
+            ends_probed: 0,
             forget_scanned_at: Instant::now(),
         };
         let mut found = Found::default();
