@@ -76,20 +76,30 @@ impl ValueClient {
         Self { token, read_limit: READ_LIMIT, idle: Arc::default() }
     }
 
-    /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The
-    /// shard has them in the system's memory then, and on disk within about a second.
-    pub fn put(
-        &self,
-        addresses: &[String],
-        parts: [&[u8]; 2],
-        cancel_token: &CancelToken,
-    ) -> Result<ContentDigest, PsError> {
+    /// The digest of the `parts`, one behind the other.
+    pub fn digest(parts: [&[u8]; 2]) -> ContentDigest {
         let mut hasher = blake3::Hasher::new();
         for part in parts {
             hasher.update(part);
         }
-        let digest = digest_from(hasher.finalize());
-        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(digest))?;
+        digest_from(hasher.finalize())
+    }
+
+    /// Which of the shards keeps the value of this digest; `None` where there are none.
+    pub fn home(addresses: &[String], digest: ContentDigest) -> Option<&String> {
+        first_by_digest(addresses, digest).next()
+    }
+
+    /// Stores the `parts`, one behind the other, on the shard that their digest says. The shard has them in the
+    /// system's memory then, and on disk within about a second.
+    pub fn put(
+        &self,
+        addresses: &[String],
+        digest: ContentDigest,
+        parts: [&[u8]; 2],
+        cancel_token: &CancelToken,
+    ) -> Result<(), PsError> {
+        let address = Self::home(addresses, digest).ok_or_else(|| missing(digest))?;
         let named = |error| match error {
             // Whoever reads it is far from the shard, and does not know which one took the value.
             LinkError::Fault(ShardFault::Io { what, cause }) => {
@@ -98,7 +108,7 @@ impl ValueClient {
             other => other,
         };
         match self.with_link(address, cancel_token, |link| put(link, digest, parts, self.read_limit)) {
-            Ok(()) => Ok(digest),
+            Ok(()) => Ok(()),
             Err(error) => cancel_token.check().and(Err(named(error).into_error(address))),
         }
     }
@@ -204,6 +214,16 @@ mod tests {
         CancelToken::default()
     }
 
+    fn put(
+        values: &ValueClient,
+        addresses: &[String],
+        parts: [&[u8]; 2],
+        cancel_token: &CancelToken,
+    ) -> Result<ContentDigest, PsError> {
+        let digest = ValueClient::digest(parts);
+        values.put(addresses, digest, parts, cancel_token).map(|()| digest)
+    }
+
     fn start(dir: &std::path::Path, listen: SocketAddr, token: &Token) -> Handle {
         let (token, state_dir) = (token.clone(), dir.to_owned());
         server::start(Options {
@@ -225,7 +245,7 @@ mod tests {
         let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
         let addresses = [shard.address().to_string()];
         let values = ValueClient::new(token.clone());
-        let first = values.put(&addresses, [b"salt", b"first"], &nobody()).unwrap();
+        let first = put(&values, &addresses, [b"salt", b"first"], &nobody()).unwrap();
         assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "it is kept");
         let address = shard.address();
         shard.stop();
@@ -235,7 +255,7 @@ mod tests {
             b"saltfirst",
             "through a stop, and a new connection"
         );
-        let second = values.put(&addresses, [b"salt", b"second"], &nobody()).unwrap();
+        let second = put(&values, &addresses, [b"salt", b"second"], &nobody()).unwrap();
         assert_eq!(values.get(&addresses, second, 10, &nobody()).unwrap(), b"saltsecond");
         assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "one is enough");
     }
@@ -269,7 +289,7 @@ mod tests {
         let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
         let addresses = [shard.address().to_string()];
         let values = ValueClient::new(token);
-        let digest = values.put(&addresses, [b"salt", b"value"], &nobody()).unwrap();
+        let digest = put(&values, &addresses, [b"salt", b"value"], &nobody()).unwrap();
         assert!(
             values
                 .get(&addresses, ContentDigest::LOWEST, 9, &nobody())
@@ -289,7 +309,7 @@ mod tests {
             let away = values.get(&beside, digest, 8, &nobody()).unwrap_err();
             assert!(away.is_away(), "the other one may have it whole: {away}");
         }
-        assert!(values.put(&[], [b"salt", b"value"], &nobody()).is_err(), "no shard is named");
+        assert!(put(&values, &[], [b"salt", b"value"], &nobody()).is_err(), "no shard is named");
     }
 
     #[test]
@@ -297,7 +317,7 @@ mod tests {
         let (token, value) = (Token::generate(), [b"salt".as_slice(), b"value"]);
         type Call = fn(&ValueClient, &[String], [&[u8]; 2], &CancelToken) -> Result<(), PsError>;
         let calls: [Call; 2] = [
-            |values, at, value, token| values.put(at, value, token).map(drop),
+            |values, at, value, token| put(values, at, value, token).map(drop),
             |values, at, _, token| values.get(at, ContentDigest::LOWEST, 9, token).map(drop),
         ];
         for (call, greets) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
@@ -329,7 +349,7 @@ mod tests {
         let addresses = [shard.address().to_string()];
         let (values, cancel_token) = (ValueClient::new(token), nobody());
         for value in [b"first", b"later"] {
-            values.put(&addresses, [b"salt", value], &cancel_token).unwrap();
+            put(&values, &addresses, [b"salt", value], &cancel_token).unwrap();
         }
         cancel_token.cancel();
         let link = values.take(&addresses[0]).unwrap();

@@ -8,12 +8,15 @@ use std::{
 };
 
 use syncline_rpc::{
-    EngineAddresses, EngineLink, ShardRegistryClient, StoppingShard, Token, hello::Role, threads, within,
+    EngineAddresses, EngineLink, ShardRegistryClient, StoppingShard, Token,
+    hello::Role,
+    threads::{self, lock},
+    within,
 };
 use tarpc::client;
 use tokio::{runtime, sync::oneshot, time::timeout};
 
-use crate::{PsError, shard::lock};
+use crate::PsError;
 
 /// Between two notices.
 const INTERVAL: Duration = Duration::from_secs(1);

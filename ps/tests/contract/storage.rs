@@ -95,8 +95,10 @@ fn a_blob_damaged_on_disk_is_uploaded_again_by_whoever_has_it() {
 fn a_value_of_a_task_that_is_damaged_on_disk_is_removed() {
     let rig = Rig::start(1);
     let values = ValueClient::new(rig.token.clone());
+    let parts: [&[u8]; 2] = [b"salt", b"value"];
+    let digest = ValueClient::digest(parts);
     for damaged in [&b"saltvalve"[..], b"saltval", b""] {
-        let digest = values.put(&rig.addresses(), [b"salt", b"value"], &CancelToken::default()).unwrap();
+        values.put(&rig.addresses(), digest, parts, &CancelToken::default()).unwrap();
         fs::write(rig.blob_path(0, digest), damaged).unwrap();
         let code = || values.get(&rig.addresses(), digest, 9, &CancelToken::default()).unwrap_err().code();
         assert_eq!([code(), code()], ["E415", "E404"], "{damaged:?}");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::TaskIndex;
+use super::{MemorySize, TaskIndex};
 use crate::ids::SubmissionId;
 
 /// How far a function says it is.
@@ -23,10 +23,17 @@ impl Progress {
     pub const MAX_TEXT_CHARS: usize = 200;
     /// What the text of a call begins with that has its value, which no shard takes yet.
     const UNSTORED: &str = "its value waits until a shard takes it: ";
+    /// The same of one whose value is on its way.
+    const SENDING: &str = "it sends its value: ";
 
     /// The text of such a call.
     pub fn unstored(error: impl fmt::Display) -> String {
         format!("{}{error}", Self::UNSTORED)
+    }
+
+    /// The text of a call whose value of so many bytes is on its way to a shard, from when it is known to which.
+    pub fn sending(bytes: u64, shard: &str) -> String {
+        format!("{}{} to the parameter shard at {shard}", Self::SENDING, MemorySize(bytes))
     }
 }
 
@@ -58,17 +65,29 @@ pub struct RunningCall {
 }
 
 impl RunningCall {
-    /// Why no shard takes its value, which it has.
-    fn unstored(&self) -> Option<&str> {
-        self.progress.as_ref()?.text.strip_prefix(Progress::UNSTORED)
+    /// What comes behind this in what is told of it.
+    fn told_behind(&self, prefix: &str) -> Option<&str> {
+        self.progress.as_ref()?.text.strip_prefix(prefix)
     }
 }
 
 /// What a job waits for whose running calls are these: `None` where one of them computes, or there is none.
 pub fn wait_to_store<'a>(calls: impl IntoIterator<Item = &'a RunningCall>) -> Option<String> {
-    let errors: Vec<&str> = calls.into_iter().map(RunningCall::unstored).collect::<Option<_>>()?;
-    let first = errors.first()?;
-    Some(format!("a shard to take the values of {} tasks: {first}", errors.len()))
+    let (mut unstored, mut sending) = (Vec::new(), Vec::new());
+    for call in calls {
+        match (call.told_behind(Progress::UNSTORED), call.told_behind(Progress::SENDING)) {
+            (Some(error), _) => unstored.push(error),
+            (None, Some(what)) => sending.push(what),
+            (None, None) => return None,
+        }
+    }
+    match (unstored.first(), sending.first()) {
+        (Some(first), _) => Some(format!("a shard to take the values of {} tasks: {first}", unstored.len())),
+        (None, Some(first)) => {
+            Some(format!("the values of {} tasks, which are sent: {first}", sending.len()))
+        }
+        (None, None) => None,
+    }
 }
 
 #[cfg(test)]
@@ -85,11 +104,18 @@ mod tests {
             progress: Some(Progress { text: text.to_owned(), ..Progress::default() }),
         };
         let (full, computes) = (call(&Progress::unstored("[E406] no space")), call("reading"));
+        let sends = call(&Progress::sending(1 << 30, "a:1"));
         let silent = RunningCall { progress: None, ..full.clone() };
         let waits = Some("a shard to take the values of 2 tasks: [E406] no space".to_owned());
         for (calls, want) in [
             (vec![], None),
             (vec![&full, &full], waits),
+            (vec![&full, &sends], Some("a shard to take the values of 1 tasks: [E406] no space".to_owned())),
+            (
+                vec![&sends, &sends],
+                Some("the values of 2 tasks, which are sent: 1 GiB to the parameter shard at a:1".to_owned()),
+            ),
+            (vec![&sends, &computes], None),
             (vec![&full, &computes], None),
             (vec![&silent], None),
         ] {

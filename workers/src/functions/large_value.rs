@@ -20,8 +20,14 @@ pub(crate) type Salt = [u8; BlobValue::SALT_BYTES];
 
 /// Where values lie that are too large to travel. Its calls block until the token is canceled.
 pub(crate) trait ValueStore: Send + Sync {
-    /// Keeps a value.
-    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError>;
+    /// Keeps a value. `told` hears to which shard it goes, before it is sent there.
+    fn put(
+        &self,
+        salt: Salt,
+        value: &[u8],
+        cancel_token: &CancelToken,
+        told: &dyn Fn(&str),
+    ) -> Result<BlobValue, PsError>;
 
     /// Fetches a value.
     fn get(&self, blob: &BlobValue, cancel_token: &CancelToken) -> Result<Bytes, PsError>;
@@ -114,9 +120,18 @@ impl ShardValues {
 }
 
 impl ValueStore for ShardValues {
-    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
-        let put = |shards: &[String]| self.values.put(shards, [&salt, value], cancel_token);
-        let digest = self.with_shards(cancel_token, put)?;
+    fn put(
+        &self,
+        salt: Salt,
+        value: &[u8],
+        cancel_token: &CancelToken,
+        told: &dyn Fn(&str),
+    ) -> Result<BlobValue, PsError> {
+        let digest = ValueClient::digest([&salt, value]);
+        self.with_shards(cancel_token, |shards| {
+            ValueClient::home(shards, digest).into_iter().for_each(|address| told(address));
+            self.values.put(shards, digest, [&salt, value], cancel_token)
+        })?;
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
@@ -143,6 +158,7 @@ mod tests {
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;
+    use crate::functions::Urgency;
 
     fn nobody() -> CancelToken {
         CancelToken::default()
@@ -195,7 +211,7 @@ mod tests {
                 let mut caller = listener.accept().unwrap().0;
                 hello::receive_blocking(&mut caller, &token, &[Role::Tensor], None).unwrap();
                 caller.read_exact(&mut [0]).unwrap();
-                stop.ask();
+                stop.ask(Urgency::Now);
                 caller
             });
             let got = store.get_blob(ContentDigest::LOWEST, &stop);
@@ -227,7 +243,7 @@ mod tests {
         let mut homes = BTreeMap::<usize, u32>::new();
         for task in 0..16 {
             let large = vec![7u8; MAX_INLINE_BYTES + 1];
-            let blob = store.put([task; BlobValue::SALT_BYTES], &large, &nobody()).unwrap();
+            let blob = store.put([task; BlobValue::SALT_BYTES], &large, &nobody(), &|_| {}).unwrap();
             let fetched = store.get(&blob, &nobody()).unwrap();
             assert_eq!((blob.bytes, &fetched[..]), (large.len() as u64, &large[..]));
             let home = addresses.iter().position(|a| blobs.has(a, blob.digest).unwrap()).unwrap();
@@ -238,7 +254,7 @@ mod tests {
         let args = vec![Arg::Value(vec![1].into()), Arg::Value(vec![2; MAX_INLINE_BYTES + 1].into())];
         let (after, name) = (Vec::new(), None);
         let mut tasks = [NewTask { class: ClassIndex(0), args, after, name }];
-        move_large_constants(&mut tasks, |salt, value| store.put(salt, value, &nobody())).unwrap();
+        move_large_constants(&mut tasks, |salt, value| store.put(salt, value, &nobody(), &|_| {})).unwrap();
         let [Arg::Value(small), Arg::Blob(large)] = &tasks[0].args[..] else { panic!("{tasks:?}") };
         let large = store.get(large, &nobody()).unwrap();
         assert_eq!((&small[..], &large[..]), (&[1][..], &[2; MAX_INLINE_BYTES + 1][..]));

@@ -69,7 +69,7 @@ pub(crate) use registry::{CallOutput, RegisteredFunction};
 #[cfg(feature = "worker")]
 pub use registry::{RegisteredTwice, Registry};
 #[cfg(feature = "worker")]
-pub(crate) use stop_flag::StopFlag;
+pub(crate) use stop_flag::{StopFlag, Urgency};
 #[cfg(feature = "worker")]
 pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};
 pub use task_graph::{InvalidCall, TaskGraph};

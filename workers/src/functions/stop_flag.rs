@@ -13,12 +13,23 @@ use syncline_rpc::threads::lock;
 use tokio::sync::Notify;
 
 /// What ends work that does not look.
-type Interrupt = Box<dyn Fn() + Send>;
+type Interrupt = Box<dyn Fn(Urgency) + Send>;
+
+/// How long work may take that was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// What is nearly done still counts for a while.
+    Soon,
+    /// Nothing of it counts any more, or its worker ends.
+    Now,
+}
 
 /// Tells one who works that nobody wants the result any more.
 #[derive(Default)]
 pub(crate) struct StopFlag {
     asked: AtomicBool,
+    /// Whether [`Urgency::Now`] was asked for.
+    now: AtomicBool,
     /// For those who wait for it in async code.
     told: Notify,
     interrupt: Mutex<Option<Interrupt>>,
@@ -31,14 +42,19 @@ impl fmt::Debug for StopFlag {
 }
 
 impl StopFlag {
-    pub(crate) fn ask(&self) {
+    pub(crate) fn ask(&self, urgency: Urgency) {
         // Under the lock: either this finds the interrupt, or whoever sets it finds that it was asked for.
         let interrupt = lock(&self.interrupt);
+        self.now.fetch_or(urgency == Urgency::Now, Ordering::Relaxed);
         self.asked.store(true, Ordering::Relaxed);
         if let Some(interrupt) = &*interrupt {
-            interrupt();
+            interrupt(self.urgency());
         }
         self.told.notify_one();
+    }
+
+    fn urgency(&self) -> Urgency {
+        if self.now.load(Ordering::Relaxed) { Urgency::Now } else { Urgency::Soon }
     }
 
     pub(crate) fn is_asked(&self) -> bool {
@@ -55,7 +71,7 @@ impl StopFlag {
     /// Works, with something that ends the work from another thread once it is asked for; at once if it was.
     pub(crate) fn interruptible<T>(
         &self,
-        interrupt: impl Fn() + Send + 'static,
+        interrupt: impl Fn(Urgency) + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> T {
         let set = |interrupt| {
@@ -64,7 +80,7 @@ impl StopFlag {
             if self.is_asked()
                 && let Some(interrupt) = &*slot
             {
-                interrupt();
+                interrupt(self.urgency());
             }
         };
         set(Some(Box::new(interrupt) as Interrupt));
@@ -77,7 +93,7 @@ impl StopFlag {
     pub(crate) fn cancelable<T>(&self, work: impl FnOnce(&CancelToken) -> T) -> T {
         let cancel_token = CancelToken::default();
         let canceled = cancel_token.clone();
-        self.interruptible(move || canceled.cancel(), || work(&cancel_token))
+        self.interruptible(move |_| canceled.cancel(), || work(&cancel_token))
     }
 }
 
@@ -92,17 +108,28 @@ mod tests {
         let (flag, interrupts) = (StopFlag::default(), Arc::new(AtomicU32::new(0)));
         let interrupt = || {
             let interrupts = interrupts.clone();
-            move || {
+            move |_| {
                 interrupts.fetch_add(1, Ordering::SeqCst);
             }
         };
         flag.interruptible(interrupt(), || ());
         assert_eq!(interrupts.load(Ordering::SeqCst), 0);
-        flag.interruptible(interrupt(), || flag.ask());
+        flag.interruptible(interrupt(), || flag.ask(Urgency::Now));
         assert_eq!(interrupts.load(Ordering::SeqCst), 1);
-        flag.ask();
+        flag.ask(Urgency::Now);
         assert_eq!(interrupts.load(Ordering::SeqCst), 1, "the work is over");
         flag.interruptible(interrupt(), || ());
         assert_eq!(interrupts.load(Ordering::SeqCst), 2, "it was asked for before");
+    }
+
+    #[test]
+    fn who_was_given_time_has_none_any_more_once_nothing_counts() {
+        let (flag, told) = (StopFlag::default(), Arc::new(Mutex::new(Vec::new())));
+        let heard = told.clone();
+        flag.interruptible(
+            move |stop| heard.lock().unwrap().push(stop),
+            || [Urgency::Soon, Urgency::Now, Urgency::Soon].map(|stop| flag.ask(stop)),
+        );
+        assert_eq!(*told.lock().unwrap(), [Urgency::Soon, Urgency::Now, Urgency::Now]);
     }
 }

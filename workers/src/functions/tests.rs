@@ -11,7 +11,7 @@ use syncline_scheduler::{
 
 use super::{
     ArgumentError, CallFault, CallOptions, Context, Function, FunctionError, GraphParts, Next, OwnCluster,
-    RegisteredTwice, Registry, StopFlag, TaskGraph, registry::CallOutput,
+    RegisteredTwice, Registry, StopFlag, TaskGraph, Urgency, registry::CallOutput,
 };
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
@@ -150,7 +150,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
     let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
     std::thread::scope(|threads| {
         let called = threads.spawn(|| function.call(&context, &[], runtime.handle()).unwrap());
-        stop.ask();
+        stop.ask(Urgency::Now);
         assert_eq!(called.join().unwrap(), None);
     });
 }

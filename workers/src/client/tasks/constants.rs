@@ -38,7 +38,7 @@ impl Client {
 
     async fn move_constants(&self, mut tasks: Vec<NewTask>) -> Result<Uploaded, ClientError> {
         self.with_values(move |store, cancel_token| {
-            let put = |salt, value: &[u8]| store.put(salt, value, cancel_token);
+            let put = |salt, value: &[u8]| store.put(salt, value, cancel_token, &|_| {});
             let done = move_large_constants(&mut tasks, put);
             (tasks, done)
         })

@@ -107,7 +107,7 @@ pub(super) fn run(
         return stopped_unbegun();
     }
     let began = Instant::now();
-    let called = function.call(&context, input, around.cluster.runtime());
+    let called = function.call(&context, &input, around.cluster.runtime());
     let run_us = began.elapsed().as_micros() as u64;
     let mut given = match called {
         Ok(Some(given)) => given,

@@ -1,11 +1,31 @@
 //! The input of a call: its arguments as they travel, one behind the other.
 
-use syncline_scheduler::tasks::{MAX_LOST_VALUES, OneArg, OrderArg, Value};
+use std::ops::Deref;
+
+use syncline_scheduler::tasks::{Bytes, MAX_LOST_VALUES, OneArg, OrderArg, Value};
 
 use crate::functions::{CallFault, StopFlag, ValueStore, is_lost};
 
-/// The input for these arguments. Borrowed where there is one, which came with the order; put together in
-/// `scratch` otherwise. Fetches what is too large to travel: it may block, until it is asked to stop. What is
+/// The input of a call.
+pub(super) enum Input<'a> {
+    Lent(&'a [u8]),
+    /// A large value that is all of it: it is not there twice.
+    Fetched(Bytes),
+}
+
+impl Deref for Input<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(bytes) => bytes,
+            Self::Fetched(bytes) => bytes,
+        }
+    }
+}
+
+/// The input for these arguments. As it is where there is one argument; put together in `scratch` otherwise.
+/// Fetches what is too large to travel: it may block, until it is asked to stop. What is
 /// on none of the shards any more is named all at once: it is made again all at once.
 pub(super) fn input<'a>(
     function: &str,
@@ -13,13 +33,21 @@ pub(super) fn input<'a>(
     store: &dyn ValueStore,
     stop: &StopFlag,
     scratch: &'a mut Vec<u8>,
-) -> Result<&'a [u8], CallFault> {
-    if let [OrderArg::One(OneArg::Value(Value::Inline(only)))] = args {
-        return Ok(only);
+) -> Result<Input<'a>, CallFault> {
+    match args {
+        [OrderArg::One(OneArg::Value(Value::Inline(only)))] => return Ok(Input::Lent(only)),
+        [OrderArg::One(OneArg::Value(Value::Blob(only)))] => {
+            let fetched = stop.cancelable(|cancel_token| store.get(only, cancel_token));
+            return fetched.map(Input::Fetched).map_err(|error| match is_lost(&error) {
+                true => CallFault::ArgumentsLost { digests: vec![only.digest], error },
+                false => error.into(),
+            });
+        }
+        _ => {}
     }
     scratch.clear();
     append(function, args, store, stop, scratch)?;
-    Ok(scratch)
+    Ok(Input::Lent(scratch))
 }
 
 fn append(
@@ -83,7 +111,7 @@ mod tests {
     use syncline_rpc::ShardFault;
     use syncline_scheduler::{
         ids::ContentDigest,
-        tasks::{BlobValue, Bytes, TaskFailure, TaskIndex},
+        tasks::{BlobValue, TaskFailure, TaskIndex},
     };
 
     use super::*;
@@ -92,7 +120,7 @@ mod tests {
     struct NoBlobs;
 
     impl ValueStore for NoBlobs {
-        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
             panic!("nothing is stored here")
         }
 
@@ -111,7 +139,7 @@ mod tests {
     struct LosesBlobs;
 
     impl ValueStore for LosesBlobs {
-        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
             panic!("nothing is stored here")
         }
 
@@ -132,7 +160,7 @@ mod tests {
             let blob = |digest: &ContentDigest| BlobValue { digest: *digest, bytes: 1 };
             let parts = digests.iter().map(|digest| OneArg::Value(Value::Blob(blob(digest)))).collect();
             let (mut scratch, stop) = (Vec::new(), StopFlag::default());
-            input("f", &[OrderArg::List(parts)], &LosesBlobs, &stop, &mut scratch).map(<[u8]>::to_vec)
+            input("f", &[OrderArg::List(parts)], &LosesBlobs, &stop, &mut scratch).map(|input| input.to_vec())
         };
         assert_eq!(read(&[HERE, THERE]).unwrap(), [2, 7, 7]);
         match read(&[HERE, LOST, THERE, LOST_ON_A_DISK]) {
@@ -143,6 +171,18 @@ mod tests {
         let many = vec![LOST; MAX_LOST_VALUES + 1];
         match read(&many) {
             Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests.len(), MAX_LOST_VALUES),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_large_value_that_is_the_only_argument_is_there_once() {
+        let (mut scratch, stop) = (Vec::new(), StopFlag::default());
+        let one = |digest| [OrderArg::One(OneArg::Value(Value::Blob(BlobValue { digest, bytes: 1 })))];
+        assert_eq!(input("f", &one(HERE), &LosesBlobs, &stop, &mut scratch).unwrap()[..], [7]);
+        assert_eq!(scratch.capacity(), 0, "it was copied");
+        match input("f", &one(LOST), &LosesBlobs, &stop, &mut scratch).map(|input| input.to_vec()) {
+            Err(CallFault::ArgumentsLost { digests, .. }) => assert_eq!(digests, [LOST]),
             other => panic!("{other:?}"),
         }
     }
@@ -163,7 +203,7 @@ mod tests {
         type Outcomes = (Result<u64, TaskFailure>, Result<u64, TaskFailure>, Vec<Result<u64, TaskFailure>>);
         let (mut scratch, stop) = (Vec::new(), StopFlag::default());
         let read: Outcomes =
-            postcard::from_bytes(input("f", &args, &NoBlobs, &stop, &mut scratch).unwrap()).unwrap();
+            postcard::from_bytes(&input("f", &args, &NoBlobs, &stop, &mut scratch).unwrap()).unwrap();
         assert_eq!(read, (Ok(300), Err(failure.clone()), vec![Ok(7), Err(failure), Ok(8)]));
         let missing = [OrderArg::Outcome(OneArg::Held(TaskIndex(1)))];
         let read = input("f", &missing, &NoBlobs, &stop, &mut scratch);

@@ -8,12 +8,15 @@ use syncline_rpc::OutageLogger;
 use syncline_scheduler::tasks::{BlobValue, Progress};
 use tokio::runtime::Handle;
 
-use crate::functions::{ProgressCell, Salt, StopFlag, ValueStore};
+use crate::functions::{ProgressCell, Salt, StopFlag, Urgency, ValueStore};
 
 /// From one try to the next. Where a disk is full each may send much.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// What is nearly stored is, also where its attempt is told to stop.
+const MOMENT: Duration = Duration::from_secs(1);
 /// An attempt that is told to stop has its value counted if it is stored in the grace period of its job. A
-/// shard that is slower than this is not waited for: a second, and another one for so many bytes.
+/// shard that is slower than this is not waited for: a second more for so many bytes. Of one that takes
+/// longer than that it is said that it is sent.
 const BYTES_PER_SECOND: usize = 16 << 20;
 
 /// Puts values until they are stored or the attempt is told to stop, as far as what prevents it may pass.
@@ -29,9 +32,9 @@ pub(super) struct PatientStore<'a> {
 impl PatientStore<'_> {
     /// Keeps a value.
     pub(super) fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        let mut outage = OutageLogger::default();
+        let (mut outage, mut waits) = (OutageLogger::default(), false);
         loop {
-            let error = match self.try_to_put(salt, value) {
+            let error = match self.try_to_put(salt, value, waits) {
                 Err(error) if error.may_pass() && !self.stop.is_asked() => error,
                 done => {
                     outage.resolve("shards take values");
@@ -43,21 +46,29 @@ impl PatientStore<'_> {
                 "see the shard that it names: the value of a call waits here until it is taken",
             );
             self.progress.set_text(&Progress::unstored(error));
+            waits = true;
             sleep(RETRY_DELAY);
         }
     }
 
-    fn try_to_put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+    /// `waits`: people are told why it was not stored before, and that stays until it is.
+    fn try_to_put(&self, salt: Salt, value: &[u8], waits: bool) -> Result<BlobValue, PsError> {
         let (cancel_token, runtime) = (CancelToken::default(), self.runtime.clone());
-        let limit = Duration::from_secs(1 + (value.len() / BYTES_PER_SECOND) as u64);
+        let longer = Duration::from_secs((value.len() / BYTES_PER_SECOND) as u64);
         let canceled = cancel_token.clone();
-        let cancel_later = move || {
+        let cancel_later = move |urgency| {
             let canceled = canceled.clone();
+            let limit = if urgency == Urgency::Soon { MOMENT + longer } else { MOMENT };
             runtime.spawn(async move {
                 tokio::time::sleep(limit).await;
                 canceled.cancel();
             });
         };
-        self.stop.interruptible(cancel_later, || self.store.put(salt, value, &cancel_token))
+        let told = |shard: &str| {
+            if value.len() >= BYTES_PER_SECOND && !waits {
+                self.progress.set_text(&Progress::sending(value.len() as u64, shard));
+            }
+        };
+        self.stop.interruptible(cancel_later, || self.store.put(salt, value, &cancel_token, &told))
     }
 }

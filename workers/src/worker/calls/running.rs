@@ -16,7 +16,7 @@ use syncline_scheduler::{
 };
 
 use super::held::{Attempt, EndedKey, Group, OrderId};
-use crate::functions::{CallFault, ProgressCell, StopFlag};
+use crate::functions::{CallFault, ProgressCell, StopFlag, Urgency};
 
 /// A function that was told to stop gets this long before its thread is given up.
 pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ impl RunningTasks {
     /// Its job is to end: it is told to stop, and has as long as the engine gives it.
     pub(super) fn tell(&mut self, serial: OrderId) {
         if let Some(running) = self.running.get(&serial) {
-            running.stop.ask();
+            running.stop.ask(Urgency::Soon);
         }
     }
 
@@ -187,7 +187,7 @@ impl RunningTasks {
     /// others.
     pub(super) fn stop(&mut self, serial: OrderId, now: Instant) -> bool {
         let Some(running) = self.running.get_mut(&serial) else { return false };
-        running.stop.ask();
+        running.stop.ask(Urgency::Now);
         let at = now + GIVE_UP_AFTER;
         running.limit = Some(Limit::GiveUp(at));
         self.expect(at)
@@ -196,7 +196,7 @@ impl RunningTasks {
     /// Tells all to stop.
     pub(super) fn stop_all(&mut self) {
         for running in self.running.values_mut() {
-            running.stop.ask();
+            running.stop.ask(Urgency::Now);
             running.limit = None;
         }
     }
@@ -239,7 +239,7 @@ impl RunningTasks {
         for (serial, running) in &mut self.running {
             match running.limit {
                 Some(Limit::Tell(at)) if at <= now => {
-                    running.stop.ask();
+                    running.stop.ask(Urgency::Now);
                     running.limit = Some(Limit::GiveUp(now + GIVE_UP_AFTER));
                     expired.failed.push((running.end.clone(), running.too_long()));
                 }

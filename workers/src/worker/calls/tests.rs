@@ -64,7 +64,7 @@ impl Memory {
 }
 
 impl ValueStore for Memory {
-    fn put(&self, salt: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+    fn put(&self, salt: Salt, value: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
         self.fail_if_due()?;
         let digest = digest_of(&[&salt[..], value].concat());
         self.0.lock().unwrap().insert(digest, (salt, value.into()));

@@ -83,8 +83,14 @@ impl ValueCache {
 }
 
 impl ValueStore for ValueCache {
-    fn put(&self, salt: Salt, value: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
-        let blob = self.store.put(salt, value, cancel_token)?;
+    fn put(
+        &self,
+        salt: Salt,
+        value: &[u8],
+        cancel_token: &CancelToken,
+        told: &dyn Fn(&str),
+    ) -> Result<BlobValue, PsError> {
+        let blob = self.store.put(salt, value, cancel_token, told)?;
         // A task that comes next often takes what was made here. One that is very large is there twice for
         // now, and not kept.
         if blob.bytes <= MAX_BYTES {
@@ -175,7 +181,13 @@ mod tests {
     struct Counting(Arc<AtomicU32>);
 
     impl ValueStore for Counting {
-        fn put(&self, _: Salt, value: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        fn put(
+            &self,
+            _: Salt,
+            value: &[u8],
+            _: &CancelToken,
+            _: &dyn Fn(&str),
+        ) -> Result<BlobValue, PsError> {
             let digest = named(value);
             Ok(BlobValue { digest, bytes: value.len() as u64 })
         }
@@ -196,7 +208,7 @@ mod tests {
     struct Slow(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>);
 
     impl ValueStore for Slow {
-        fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+        fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
             panic!("nothing is stored here")
         }
 
@@ -228,13 +240,13 @@ mod tests {
     fn what_is_made_here_is_not_fetched_and_what_cannot_be_takes_no_room() {
         let store = Counting::default();
         let cache = ValueCache::new(Box::new(store.clone()));
-        let blob = cache.put(Salt::default(), b"made", &nobody()).unwrap();
+        let blob = cache.put(Salt::default(), b"made", &nobody(), &|_| {}).unwrap();
         assert_eq!(&cache.get(&blob, &nobody()).unwrap()[..], b"made");
         assert_eq!(store.0.load(Ordering::SeqCst), 0);
         let missing = BlobValue { digest: named(b"missing"), bytes: MAX_BYTES };
         assert!(cache.get(&missing, &nobody()).is_err());
         assert_eq!(lock(&cache.kept).bytes, 0, "it has made room for it");
-        cache.put(Salt::default(), b"made", &nobody()).unwrap();
+        cache.put(Salt::default(), b"made", &nobody(), &|_| {}).unwrap();
         cache.get(&blob, &nobody()).unwrap();
         assert_eq!(store.0.load(Ordering::SeqCst), 1);
         assert_eq!(lock(&cache.kept).bytes, 4);

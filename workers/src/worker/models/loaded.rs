@@ -42,7 +42,7 @@ impl LoadedModel {
         let count = executable.output_names().len();
         let interrupt = executable.interrupt()?;
         let end = interrupt.clone();
-        let outputs = stop.interruptible(move || end.end(), || executable.run_until(&views, &interrupt))?;
+        let outputs = stop.interruptible(move |_| end.end(), || executable.run_until(&views, &interrupt))?;
         let output = |index| Ok(Tensor::copy_of(outputs.view_at(index, &mut Vec::new())?));
         (0..count).map(output).collect()
     }

@@ -153,7 +153,7 @@ impl WorkerService for Engine {
 struct NoStore;
 
 impl ValueStore for NoStore {
-    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
         Err(PsError::Canceled)
     }
 

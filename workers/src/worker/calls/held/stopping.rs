@@ -12,7 +12,8 @@ use super::{EndedKey, Held, HeldTasks, JobTasks, OrderId, State, drop_waiters};
 impl HeldTasks {
     /// The function of an attempt is called now.
     pub(in super::super) fn function_begins(&mut self, attempt: &super::Attempt) {
-        let held = self.jobs.get_mut(&attempt.group.submission).and_then(|held| held.get_mut(&attempt.order.task));
+        let held =
+            self.jobs.get_mut(&attempt.group.submission).and_then(|held| held.get_mut(&attempt.order.task));
         if let Some(held) = held.filter(|held| held.serial == attempt.serial)
             && matches!(held.state, State::Fetching)
         {

@@ -28,7 +28,7 @@ struct Slow {
 }
 
 impl ValueStore for Slow {
-    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
         panic!("nothing is stored here")
     }
 

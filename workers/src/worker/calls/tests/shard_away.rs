@@ -1,10 +1,12 @@
 //! Calls whose large values a shard does not take or give for a while.
 
+use std::time::Instant;
+
 use syncline_rpc::hello::HelloError;
-use syncline_scheduler::ids::ContentDigest;
+use syncline_scheduler::{ids::ContentDigest, tasks::Progress};
 
 use super::{super::patient_store::PatientStore, *};
-use crate::functions::{CallFault, ProgressCell, StopFlag};
+use crate::functions::{CallFault, ProgressCell, StopFlag, Urgency};
 
 const FETCH: Function<(bool,), u64> = Function::new("fetch");
 
@@ -80,7 +82,7 @@ fn a_result_that_no_try_will_store_fails_its_attempt() {
 fn a_call_whose_argument_is_out_of_reach_is_given_back_unbegun() {
     let (registry, _) = counting();
     let rig = rig(registry, 1);
-    let blob = rig.store.put(Salt::default(), &[1], &CancelToken::default()).unwrap();
+    let blob = rig.store.put(Salt::default(), &[1], &CancelToken::default(), &|_| {}).unwrap();
     let arg = OrderArg::One(OneArg::Value(Value::Blob(blob)));
     for (number, error) in (0..).zip([away(), other_release(), disk_full()]) {
         let code = error.code();
@@ -131,7 +133,14 @@ impl Silent {
 }
 
 impl ValueStore for Silent {
-    fn put(&self, _: Salt, _: &[u8], cancel_token: &CancelToken) -> Result<BlobValue, PsError> {
+    fn put(
+        &self,
+        _: Salt,
+        _: &[u8],
+        cancel_token: &CancelToken,
+        told: &dyn Fn(&str),
+    ) -> Result<BlobValue, PsError> {
+        told("a:1");
         self.owe(cancel_token)
     }
 
@@ -181,7 +190,7 @@ struct Late {
 }
 
 impl ValueStore for Late {
-    fn put(&self, _: Salt, _: &[u8], _: &CancelToken) -> Result<BlobValue, PsError> {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken, _: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
         panic!("nothing is stored here")
     }
 
@@ -214,7 +223,62 @@ fn a_call_whose_argument_comes_once_its_worker_has_said_what_has_begun_is_not_ca
             assert_eq!(rig.pool.begun(), []);
         } else {
             assert_eq!(rig.number(0), 2);
-            assert_eq!(rig.pool.begun()[0].tasks, [(TaskIndex(0), 1)]);
+            assert_eq!(rig.pool.begun()[0].tasks, [Attempt { task: TaskIndex(0), attempt: 1 }]);
         }
     }
+}
+
+/// A shard that takes nothing, and tells what people are told once a value is on its way to it.
+struct TakesNothing<'a>(&'a ProgressCell, mpsc::Sender<String>);
+
+impl ValueStore for TakesNothing<'_> {
+    fn put(&self, _: Salt, _: &[u8], _: &CancelToken, told: &dyn Fn(&str)) -> Result<BlobValue, PsError> {
+        told("a:1");
+        self.1.send(self.0.get().unwrap().text).unwrap();
+        Err(away())
+    }
+
+    fn get(&self, _: &BlobValue, _: &CancelToken) -> Result<Bytes, PsError> {
+        panic!("nothing is asked for here")
+    }
+}
+
+#[test]
+fn why_a_large_value_waits_stays_to_be_seen_while_it_is_tried_again() {
+    let (stop, progress) = (StopFlag::default(), ProgressCell::default());
+    let (tell, told) = mpsc::channel();
+    let store = TakesNothing(&progress, tell);
+    let runtime = Runtime::new().unwrap();
+    let patient = PatientStore { store: &store, stop: &stop, progress: &progress, runtime: runtime.handle() };
+    let large = vec![0; 16 << 20];
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| patient.put(Salt::default(), &large));
+        assert_eq!(told.recv().unwrap(), "it sends its value: 16 MiB to the parameter shard at a:1");
+        assert_eq!(told.recv().unwrap(), Progress::unstored(away()));
+        stop.ask(Urgency::Now);
+        assert!(waits.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn of_a_large_value_it_is_said_that_it_is_sent_and_a_worker_that_ends_does_not_wait_for_it() {
+    let (ask, asked) = mpsc::channel();
+    let (store, stop, progress) = (Silent(ask), StopFlag::default(), ProgressCell::default());
+    let runtime = Runtime::new().unwrap();
+    let runtime = runtime.handle();
+    let patient = PatientStore { store: &store, stop: &stop, progress: &progress, runtime };
+    // Nobody touches it.
+    let large = vec![0; 1 << 30];
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| patient.put(Salt::default(), &large));
+        asked.recv().unwrap();
+        let said = progress.get().unwrap().text;
+        assert_eq!(said, "it sends its value: 1 GiB to the parameter shard at a:1");
+        // Its job ends: what comes within the grace counts. Then nothing counts any more.
+        stop.ask(Urgency::Soon);
+        stop.ask(Urgency::Now);
+        assert!(matches!(sending.join().unwrap(), Err(PsError::Canceled)));
+    });
+    assert!(begun.elapsed() < Duration::from_secs(30), "as long as all of it may take");
 }
