@@ -1,21 +1,23 @@
 //! Jobs that Redis has and the engine that leads does not know: Redis was set back while it ran to a time
 //! before they were deleted, as by a backup that was restored, or exchanged for another copy. They are shown,
-//! and removed when somebody deletes them, not unasked: that copy may be meant.
+//! and removed when somebody deletes or replaces them, not unasked: that copy may be meant.
 
 use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
-    core::{Cancellation, Input, JobPhase},
+    core::{Cancellation, IfTaken, Input, JobPhase},
     ids::{JobId, JobRef},
 };
 
 use super::{
     context::ServiceContext,
     damaged_jobs::Damage,
-    decision_loop::{DecisionLoop, LoopEnd},
+    decision_loop::{DecisionLoop, LoopEnd, fault},
     job_reading::phase_of,
+    message::submitted,
 };
+use crate::store::keys::JobKeys;
 
-/// What callers are told who ask anything else than to delete such a job.
+/// What callers are told who ask anything else than to delete or replace such a job.
 pub(super) fn returned(job: &JobId) -> EngineFault {
     EngineFault::Unreadable { job: job.clone(), cause: Damage::Returned.cause() }
 }
@@ -35,17 +37,22 @@ impl ServiceContext {
 }
 
 impl DecisionLoop {
-    /// Handles an input about one of these; `None` if it is about no such job.
+    /// Handles an input about one of these; `None` if it is about no such job. A submission that replaces
+    /// takes its name over.
     pub(super) async fn handle_if_returned(
         &mut self,
         input: &Input,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
-        let (Input::Delete(id)
-        | Input::RequestCheckpoint(id)
-        | Input::Pause { job: id, .. }
-        | Input::Cancel(Cancellation { job: JobRef { id, .. }, .. })) = input
-        else {
-            return Ok(None);
+        let (id, if_taken) = match (submitted(input), input) {
+            (Some((id, if_taken)), _) => (id, Some(if_taken)),
+            (
+                None,
+                Input::Delete(id)
+                | Input::RequestCheckpoint(id)
+                | Input::Pause { job: id, .. }
+                | Input::Cancel(Cancellation { job: JobRef { id, .. }, .. }),
+            ) => (id, None),
+            _ => return Ok(None),
         };
         // It may have come in this very turn. What this engine wrote last of one that was damaged, and is gone, stays
         // a while.
@@ -58,11 +65,40 @@ impl DecisionLoop {
         if writer.seq().is_none() {
             return Ok(None);
         }
-        if !matches!(input, Input::Delete(_)) {
-            return Ok(Some(Err(returned(id))));
+        if let Input::Delete(_) = input {
+            self.erase_job(id).await?;
+            self.forget_job(id).await?;
+            return Ok(Some(Ok(())));
         }
-        self.erase_job(id).await?;
-        self.forget_job(id).await?;
-        Ok(Some(Ok(())))
+        if if_taken == Some(IfTaken::Replace) {
+            let now_us = self.clock.now_us();
+            if let Err(refused) = self.with_core(|core| core.check_submission(input, now_us)).await {
+                return Ok(Some(Err(fault(refused))));
+            }
+            self.erase_job(id).await?;
+            return Ok(None);
+        }
+        let job = id.clone();
+        let over = self.phase_in_redis(id).await?.filter(|phase| phase.is_over());
+        Ok(Some(Err(match (if_taken, over) {
+            (Some(_), None) => EngineFault::DuplicateJob { job, differs: ", and Redis has it again".into() },
+            (Some(_), Some(state)) => EngineFault::DuplicateJob { job, differs: format!(", and is {state}") },
+            // Also one that was damaged, and canceled, before this engine led.
+            (None, Some(state)) => EngineFault::Over { job, state: state.to_string() },
+            (None, None) => returned(id),
+        })))
+    }
+
+    /// Where a job stands by what Redis has of it, for people.
+    async fn phase_in_redis(&self, job: &JobId) -> Result<Option<JobPhase>, LoopEnd> {
+        let (store, key) = (&self.store, &JobKeys::new(job).job);
+        let read = || async {
+            match store.hash("read job", key).await {
+                // Something else lies there.
+                Err(error) if error.is_of_keys() => Ok(JobFields::new()),
+                read => read,
+            }
+        };
+        Ok(phase_of(&self.retry_write("read job", job, read).await?))
     }
 }
