@@ -34,7 +34,7 @@ mod token;
 mod worker;
 
 pub use addresses::{EngineAddresses, InvalidAddress, is_of_every_machine};
-pub use aof_failure::{AOF_HINT, is_aof_failure};
+pub use aof_failure::{AOF_HINT, is_aof_failure, is_of_full_disk};
 pub use cause::Cause;
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,

@@ -2,8 +2,9 @@
 //!
 //! After one flush of the file that failed (fsync) a server refuses all writes, and flushes nothing until
 //! there is something to write: it would refuse them for ever, although its disk is well again.
-//! `BGREWRITEAOF` is allowed there, writes and flushes everything anew, and writes go on. What failed
-//! otherwise (no room) it tries again by itself.
+//! `BGREWRITEAOF` is allowed there, writes and flushes everything anew, and writes go on. A full disk is no
+//! reason for it: the server repeats the write by itself every second, and a second file of everything would
+//! take what room somebody makes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -13,12 +14,16 @@ use std::{
 use syncline_rpc::threads::lock;
 use tracing::{info, warn};
 
+use syncline_rpc::is_of_full_disk;
+
 use super::{error::StoreError, redis_store::RedisStore};
 
 /// A write that failed for another reason than a flush is repeated by the server every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two times: each writes everything that the server has.
 const PAUSE: Duration = Duration::from_secs(60);
+/// In the answer of a server that does just that already, as where it takes longer than [`PAUSE`].
+const UNDER_WAY: &str = "rewriting already in progress";
 
 /// When a server is asked to write its append-only file anew; clones share that.
 #[derive(Clone)]
@@ -54,7 +59,10 @@ impl AofRewrites {
             Ok(answer) => {
                 info!(answer, "redis fails to write its append-only file: it was asked to write it anew");
             }
-            // A user may lack the right, or the server writes it just now.
+            Err(error) if is_under_way(&error) => {
+                info!("redis fails to write its append-only file, and is writing it anew");
+            }
+            // A user may lack the right.
             Err(error) => warn!(
                 %error,
                 hint = error.hint(),
@@ -64,11 +72,16 @@ impl AofRewrites {
     }
 }
 
+fn is_under_way(refused: &StoreError) -> bool {
+    matches!(refused, StoreError::Refused { cause, .. } if cause.contains(UNDER_WAY))
+}
+
 impl Failing {
     /// Whether the file is to be written anew, after a write that ended so.
     fn is_due<T>(&mut self, written: &Result<T, StoreError>, now: Instant) -> bool {
         match written {
             Ok(_) => self.since = None,
+            Err(StoreError::AppendOnlyFile { cause, .. }) if is_of_full_disk(cause) => self.since = None,
             Err(StoreError::AppendOnlyFile { .. }) => {
                 let since = *self.since.get_or_insert(now);
                 let is_due = now.duration_since(since) >= self.patience
@@ -90,11 +103,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_that_writes_the_file_anew_already_refuses_nothing() {
+        let refused = |cause: &str| StoreError::Refused { op: "rewrite", cause: cause.to_owned() };
+        assert!(is_under_way(&refused("ERR: Background append only file rewriting already in progress")));
+        assert!(!is_under_way(&refused(
+            "NOPERM: this user has no permissions to run the 'bgrewriteaof' command"
+        )));
+    }
+
+    #[test]
     fn the_file_is_written_anew_after_ten_seconds_and_once_a_minute_until_a_write_is_taken() {
-        let refused = || Err(StoreError::AppendOnlyFile { op: "commit", cause: "MISCONF".into() });
+        let failed = |errno: &str| {
+            let cause = format!("127.0.0.1:1: MISCONF: Errors writing to the AOF file: {errno}");
+            Err(StoreError::AppendOnlyFile { op: "commit", cause })
+        };
+        let refused = || failed("Input/output error");
+        let full = || failed("No space left on device");
         let away = || Err(StoreError::Unavailable { op: "commit", cause: "no answer".into() });
         #[rustfmt::skip]
-        let cases: [(u64, Result<(), StoreError>, bool); 14] = [
+        let cases: [(u64, Result<(), StoreError>, bool); 20] = [
             // at s, what became of a write, asked
             (0,   refused(), false),
             (9,   refused(), false),
@@ -112,6 +139,14 @@ mod tests {
             // One that the server gets over by itself.
             (300, refused(), false),
             (305, Ok(()),    false),
+            // The server repeats what found no room.
+            (400, full(),    false),
+            (411, full(),    false),
+            (480, full(),    false),
+            // Somebody made room, and now a flush fails.
+            (481, refused(), false),
+            (490, refused(), false),
+            (491, refused(), true),
         ];
         let AofRewrites(failing) = AofRewrites::default();
         let begun = Instant::now();
