@@ -267,6 +267,67 @@ fn the_learning_rate_falls_where_training_does_not_become_better() {
     }
 }
 
+#[test]
+fn a_training_that_goes_on_has_the_rate_that_was_reached_unless_its_settings_have_another() {
+    let of_rate = |rate: f32| {
+        move |train: &mut TrainSpec| {
+            train.checkpoint = Some(CheckpointSpec::every_epochs(1));
+            train.learning_rate = LearningRate::constant(rate);
+        }
+    };
+    let reduce = ReduceOnPlateau::patience(1).factor(0.5);
+    let reduces = evaluates().reduce_on_plateau(reduce.min_learning_rate(0.04));
+    let mut before = World::of(change(spec("bsp", 6, reduces), of_rate(0.1)), 2);
+    Findings::new(&[1.0, 2.0, 2.0]).go_on(&mut before, |world| world.has_told("evaluated") == 3);
+    assert_eq!(summary(&mut before)("reduced_learning_rate"), "0.04");
+    let checkpoint_of = |world: &World| world.job("job").kept_checkpoint(None).unwrap().resume;
+    let kept = checkpoint_of(&before);
+
+    // The first rate of a training that goes on with this, and what people are told of it.
+    let begin = |evaluate: Option<EvaluateSpec>, rate: f32, kept: &ResumeSpec| {
+        let spec = change(spec("bsp", 9, evaluates()), |train| {
+            of_rate(rate)(train);
+            train.evaluate = evaluate;
+            let (elements, steps) = (train.model.layout.trained_elements(), kept.iterations);
+            train.resume = Some(ResumeSpec { steps: vec![StepRun { elements, steps }], ..kept.clone() });
+        });
+        let mut world = World::of(spec, 2);
+        let mut findings = Findings::new(&[3.0]);
+        findings.go_on(&mut world, |world| world.job("job").counters().samples_done > kept.samples() + 2);
+        let rate = findings.effects.iter().find_map(rate_of).unwrap();
+        let told = world.plane.shell.summaries[&id("job")].get("reduced_learning_rate").cloned();
+        let evaluated = usize::from(evaluate.is_some());
+        findings.go_on(&mut world, |world| {
+            world.has_told("checkpoint_kept") == 1 && world.has_told("evaluated") == evaluated
+        });
+        (rate, told.unwrap_or_default(), world)
+    };
+    let by_loss = |reduce| Some(evaluates().reduce_on_plateau(reduce));
+    let by_accuracy = Some(evaluates().monitor(Metric::Accuracy));
+    #[rustfmt::skip]
+    let cases = [
+        ("the same settings",     Some(reduces),                 0.1,  0.04, "0.04"),
+        ("another factor",        by_loss(reduce.factor(0.1)),   0.1,  0.04, "0.04"),
+        ("no more reductions",    Some(evaluates()),             0.1,  0.04, "0.04"),
+        ("another figure",        by_accuracy,                   0.1,  0.04, "0.04"),
+        ("no evaluations",        None,                          0.1,  0.04, "0.04"),
+        ("another rate",          Some(reduces),                 0.08, 0.08, ""),
+    ];
+    for (name, evaluate, rate, want, shown) in cases {
+        let (got, told, mut world) = begin(evaluate, rate, &kept);
+        assert_eq!((got, told.as_str()), (want, shown), "{name}");
+        // And one that goes on with that one, at the first rate.
+        let (got, ..) = begin(Some(reduces), 0.1, &checkpoint_of(&world));
+        assert_eq!(got, if rate == 0.1 { 0.04 } else { 0.1 }, "{name}: once more");
+        // Its own plateaus reduce it from there.
+        if evaluate.is_some_and(|spec| spec.reduce_on_plateau.is_some_and(|reduce| reduce.factor == 0.1)) {
+            let mut findings = Findings::new(&[3.0]);
+            findings.go_on(&mut world, |world| world.has_told("learning_rate_reduced") == 1);
+            assert_eq!(summary(&mut world)("reduced_learning_rate"), "0.004", "{name}");
+        }
+    }
+}
+
 /// The learning rate that a worker is told, where it trains.
 fn rate_of(effect: &Effect) -> Option<f32> {
     let Effect::Assign { assignment, .. } = effect else { return None };

@@ -375,6 +375,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         steps_by_round: false,
         evaluated: true,
         evaluations: None,
+        reduced_rate: None,
         steps: Vec::new(),
     };
     let mut file = std::io::Cursor::new(Vec::new());

@@ -129,6 +129,7 @@ fn resume() -> ResumeSpec {
         steps_by_round: false,
         evaluated: true,
         evaluations: None,
+        reduced_rate: None,
         steps: Vec::new(),
     }
 }

@@ -54,10 +54,11 @@ impl Job {
     fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
         let Some(spec) = self.train().evaluate else { return };
         let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
-        let before = self.reduced(self.train().learning_rate.base);
-        let stops = self.state.evaluations.watch.see(&spec, seen);
+        let rate = self.train().learning_rate.clone();
+        let before = self.reduced(rate.base);
+        let stops = self.state.evaluations.watch.see(&spec, &rate, seen);
         self.note_evaluation(evaluation, samples);
-        let learning_rate = self.reduced(self.train().learning_rate.base);
+        let learning_rate = self.reduced(rate.base);
         if learning_rate < before && !self.state.cursor.is_exhausted() {
             self.tell(Happening::LearningRateReduced { samples, learning_rate }, now_us);
         }
@@ -87,7 +88,8 @@ impl Job {
         // Where the training leaves its end to the node, that may be the best.
         if let Some(spec) = self.train().evaluate.filter(|_| is_new && !self.evaluates_its_end()) {
             let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
-            self.state.evaluations.watch.see(&spec, seen);
+            let rate = self.train().learning_rate.clone();
+            self.state.evaluations.watch.see(&spec, &rate, seen);
         }
         self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
     }

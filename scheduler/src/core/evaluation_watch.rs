@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evaluation::Evaluation;
-use crate::spec::{EvaluateSpec, EvaluationsBefore, Metric};
+use crate::spec::{EvaluateSpec, EvaluationsBefore, LearningRate, Metric};
 
 /// An evaluation, and after how many samples it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,9 +33,17 @@ pub(super) struct EvaluationWatch {
     /// Evaluations since that or since the last reduction of the learning rate.
     #[serde(default)]
     stalled: u32,
-    /// How often the learning rate was reduced because nothing became better.
+    /// What the learning rate is multiplied by because nothing became better; `None` where it never was.
     #[serde(default)]
-    pub reductions: u32,
+    pub multiplier: Option<f64>,
+    /// How often it was reduced, in a job that was stored when there was no multiplier.
+    #[serde(default, skip_serializing_if = "is_none")]
+    reductions: u32,
+}
+
+/// Whether there are none.
+fn is_none(reductions: &u32) -> bool {
+    *reductions == 0
 }
 
 impl EvaluationWatch {
@@ -43,8 +51,8 @@ impl EvaluationWatch {
     pub fn going_on(before: &EvaluationsBefore) -> Self {
         let evaluation = Evaluation::of_figure(before.monitor, before.best);
         let best = Some(SeenEvaluation { samples: before.best_samples, evaluation, at_ms: 0 });
-        let &EvaluationsBefore { improved, waited, stalled, reductions, .. } = before;
-        Self { best, newest: None, improved: Some(improved), waited, stalled, reductions }
+        let &EvaluationsBefore { improved, waited, stalled, .. } = before;
+        Self { best, improved: Some(improved), waited, stalled, ..Self::default() }
     }
 
     /// What another training that goes on from here is told; `None` as long as none had a figure that is a
@@ -60,13 +68,22 @@ impl EvaluationWatch {
             improved: self.improved?,
             waited: self.waited,
             stalled: self.stalled,
-            reductions: self.reductions,
         })
+    }
+
+    /// What the learning rate of a training that is evaluated like this is multiplied by; `None` where it was
+    /// never reduced.
+    pub fn reduced_by(&self, spec: Option<&EvaluateSpec>) -> Option<f64> {
+        let of_before = || {
+            let reduce = spec?.reduce_on_plateau.filter(|_| self.reductions > 0)?;
+            Some(f64::from(reduce.factor).powi(i32::try_from(self.reductions).unwrap_or(i32::MAX)))
+        };
+        self.multiplier.or_else(of_before)
     }
 
     /// Takes one more evaluation in, which may reduce the learning rate. Whether training is to stop: it has
     /// not become better for as long as it may.
-    pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
+    pub fn see(&mut self, spec: &EvaluateSpec, rate: &LearningRate, seen: SeenEvaluation) -> bool {
         let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
         let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));
         let exceeds = |other: Option<f64>, by: f64| {
@@ -83,8 +100,11 @@ impl EvaluationWatch {
         }
         self.newest = Some(seen);
         let stops = spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience);
-        if !stops && spec.reduce_on_plateau.is_some_and(|reduce| self.stalled >= reduce.patience) {
-            (self.stalled, self.reductions) = (0, self.reductions.saturating_add(1));
+        let is_plateau = |patience| !stops && self.stalled >= patience;
+        if let Some(reduce) = spec.reduce_on_plateau.filter(|reduce| is_plateau(reduce.patience)) {
+            let reached = self.reduced_by(Some(spec)).unwrap_or(1.0);
+            self.multiplier = Some(reduce.reduce(reached, rate.base));
+            (self.stalled, self.reductions) = (0, 0);
         }
         stops
     }
@@ -115,12 +135,16 @@ mod tests {
         SeenEvaluation { samples, evaluation, at_ms: 0 }
     }
 
+    fn rate() -> LearningRate {
+        LearningRate::constant(1.0)
+    }
+
     /// Which evaluation is the best in the end, from 1, and the one at which training stops.
     fn watch(spec: &EvaluateSpec, figures: &[f64]) -> (Option<u64>, Option<u64>) {
         let mut watch = EvaluationWatch::default();
-        let stop = (1..)
-            .zip(figures)
-            .find_map(|(n, figure)| watch.see(spec, seen(of(spec.monitor, *figure), n)).then_some(n));
+        let stop = (1..).zip(figures).find_map(|(n, figure)| {
+            watch.see(spec, &rate(), seen(of(spec.monitor, *figure), n)).then_some(n)
+        });
         (watch.best.map(|best| best.samples), stop)
     }
 
@@ -154,39 +178,51 @@ mod tests {
 
     #[test]
     fn the_rate_falls_at_each_plateau_unless_training_stops_there() {
-        type Case<'a> = (&'a str, u32, Option<u32>, &'a [f64], &'a [u32]);
+        type Case<'a> = (&'a str, u32, Option<u32>, &'a [f64], &'a [f64]);
         #[rustfmt::skip]
         let cases: &[Case<'_>] = &[
-            // Patience, that of early stopping, losses; reductions after each.
-            ("falls all the time",              1, None,    &[4.0, 3.0, 2.0],                &[0, 0, 0]),
-            ("one that is worse is enough",     1, None,    &[4.0, 4.0, 3.0, 5.0],           &[0, 1, 1, 2]),
-            ("again as long after it fell",     2, None,    &[4.0, 4.0, 4.0, 4.0, 4.0],      &[0, 0, 1, 1, 2]),
-            ("what is better counts anew",      2, None,    &[4.0, 5.0, 3.0, 3.0, 3.0],      &[0, 0, 0, 0, 1]),
-            ("training stops at the second",    1, Some(2), &[4.0, 4.0, 4.0],                &[0, 1, 1]),
+            // Patience, that of early stopping, losses; what the rate is multiplied by after each.
+            ("falls all the time",              1, None,    &[4.0, 3.0, 2.0],                &[1.0, 1.0, 1.0]),
+            ("one that is worse is enough",     1, None,    &[4.0, 4.0, 3.0, 5.0],           &[1.0, 0.5, 0.5, 0.25]),
+            ("again as long after it fell",     2, None,    &[4.0, 4.0, 4.0, 4.0, 4.0],      &[1.0, 1.0, 0.5, 0.5, 0.25]),
+            ("what is better counts anew",      2, None,    &[4.0, 5.0, 3.0, 3.0, 3.0],      &[1.0, 1.0, 1.0, 1.0, 0.5]),
+            ("training stops at the second",    1, Some(2), &[4.0, 4.0, 4.0],                &[1.0, 0.5, 0.5]),
         ];
         for (name, patience, stop, losses, want) in cases {
             let spec = EvaluateSpec {
                 early_stopping: stop.map(EarlyStopping::patience),
-                ..EvaluateSpec::every_epochs(1).reduce_on_plateau(ReduceOnPlateau::patience(*patience))
+                ..EvaluateSpec::every_epochs(1)
+                    .reduce_on_plateau(ReduceOnPlateau::patience(*patience).factor(0.5))
             };
             let mut watch = EvaluationWatch::default();
             let got = (1..).zip(*losses).map(|(n, loss)| {
-                watch.see(&spec, seen(of(Metric::Loss, *loss), n));
+                watch.see(&spec, &rate(), seen(of(Metric::Loss, *loss), n));
                 // Another job that goes on from here counts on.
                 let told = watch.told_on(Metric::Loss, false).unwrap();
                 let other = EvaluationWatch::going_on(&told);
-                assert_eq!((other.stalled, other.reductions), (watch.stalled, watch.reductions), "{name}");
-                watch.reductions
+                assert_eq!(other.stalled, watch.stalled, "{name}");
+                watch.reduced_by(Some(&spec)).unwrap_or(1.0)
             });
             assert_eq!(got.collect::<Vec<_>>(), *want, "{name}");
         }
     }
 
     #[test]
+    fn what_was_stored_as_a_number_of_reductions_goes_on_from_there() {
+        let reduce = ReduceOnPlateau::patience(1).factor(0.5);
+        let spec = EvaluateSpec::every_epochs(1).reduce_on_plateau(reduce);
+        let stored = r#"{ "best": null, "newest": null, "improved": 1.0, "waited": 0, "reductions": 2 }"#;
+        let mut watch: EvaluationWatch = serde_json::from_str(stored).unwrap();
+        assert_eq!(watch.reduced_by(Some(&spec)), Some(0.25));
+        watch.see(&spec, &rate(), seen(of(Metric::Loss, 1.0), 1));
+        assert_eq!((watch.multiplier, watch.reductions), (Some(0.125), 0));
+    }
+
+    #[test]
     fn a_metric_that_is_not_computed_is_never_better() {
         let spec = spec(Metric::Accuracy, 1, 0.0);
         let mut watch = EvaluationWatch::default();
-        assert!(watch.see(&spec, seen(of(Metric::Loss, 1.0), 1)));
+        assert!(watch.see(&spec, &rate(), seen(of(Metric::Loss, 1.0), 1)));
         assert_eq!(watch.best, None);
     }
 

@@ -249,8 +249,9 @@ impl Job {
 
     /// What evaluations have left of a rate of the schedule.
     pub(super) fn reduced(&self, rate: f32) -> f32 {
-        let reduce = self.train().evaluate.and_then(|spec| spec.reduce_on_plateau);
-        reduce.map_or(rate, |reduce| reduce.reduced(rate, self.state.evaluations.watch.reductions))
+        let train = self.train();
+        let multiplier = self.state.evaluations.watch.reduced_by(train.evaluate.as_ref());
+        multiplier.map_or(rate, |multiplier| train.reduced_rate(rate, multiplier))
     }
 
     /// Rate of a worker's next iteration, which is granted `range`: that of its superstep's one step, of the

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ids::RunId,
     samples::SampleCursor,
-    spec::{EvaluationsBefore, ResumeSpec, TrainSpec},
+    spec::{EvaluationsBefore, ReducedRate, ResumeSpec, TrainSpec},
 };
 
 /// How far training was at a moment of rest: what goes back with the parameters.
@@ -62,7 +62,9 @@ impl Progress {
             };
         };
         let before = resume.evaluations.as_ref().filter(|before| before.is_of(train));
-        let watch = before.map(EvaluationWatch::going_on).unwrap_or_default();
+        let reduced = resume.reduced_rate.filter(|reduced| reduced.goes_on_in(train));
+        let mut watch = before.map(EvaluationWatch::going_on).unwrap_or_default();
+        watch.multiplier = reduced.map(|reduced| reduced.multiplier);
         let (counted, epochs_complete) = resume.position.handed_out_by_epoch(samples);
         let counters = Counters {
             done: resume.iterations - resume.iterations_torn,
@@ -75,6 +77,12 @@ impl Progress {
         let epoch_losses = EpochLosses::default();
         Self { cursor, counters, counted, epochs_complete, loss: None, watch, epoch_losses }
     }
+}
+
+/// What evaluations had left of the learning rate by then.
+fn reduced_rate(train: &TrainSpec, watch: &EvaluationWatch) -> Option<ReducedRate> {
+    let multiplier = watch.reduced_by(train.evaluate.as_ref()).filter(|multiplier| *multiplier < 1.0)?;
+    Some(ReducedRate { learning_rate: train.learning_rate.base, multiplier })
 }
 
 /// What another training needs to go on from a checkpoint, beside what the shards hold of it.
@@ -122,6 +130,7 @@ impl Job {
             steps: Vec::new(),
             evaluated: checkpoint.evaluation.is_some(),
             evaluations: self.evaluations_before(&checkpoint.progress.watch),
+            reduced_rate: reduced_rate(train, &checkpoint.progress.watch),
         };
         Some(KeptCheckpoint { run: self.run(), resume, bytes: checkpoint.bytes })
     }

@@ -141,9 +141,12 @@ impl Job {
     }
 
     /// What its evaluations decide; empty where they decided nothing yet, and nothing at all where there are
-    /// none.
+    /// none. What those of a training before have left of the learning rate is there without any.
     fn best(&self) -> Fields {
-        let Some(spec) = self.train().evaluate else { return Vec::new() };
+        let base = self.train().learning_rate.base;
+        let reduced = Some(self.reduced(base)).filter(|reduced| *reduced < base);
+        let reduced = reduced.map(|rate| ("reduced_learning_rate", rate.to_string()));
+        let Some(spec) = self.train().evaluate else { return reduced.into_iter().collect() };
         let best = self.state.evaluations.shown_best();
         let handed_on = match self.state.evaluations.handed_on {
             HandedOn::Undecided => "",
@@ -151,8 +154,6 @@ impl Job {
             HandedOn::Best(_) => "best",
         };
         let is_stopped = self.state.cursor.is_stopped();
-        let base = self.train().learning_rate.base;
-        let reduced = Some(self.reduced(base)).filter(|reduced| *reduced < base);
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
         let at_ms = best.map(|best| best.at_ms).filter(|&at_ms| at_ms > 0);
         let figure = |of: fn(&Evaluation) -> Option<f64>| {
@@ -174,7 +175,7 @@ impl Job {
             ("best_ms", at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default()),
             ("best_checkpoint", kept.unwrap_or_default()),
             ("best_lost", self.why_best_is_lost()),
-            ("reduced_learning_rate", reduced.map(|rate| rate.to_string()).unwrap_or_default()),
+            reduced.unwrap_or(("reduced_learning_rate", String::new())),
             ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),
             ("handed_on", handed_on.to_owned()),
         ]

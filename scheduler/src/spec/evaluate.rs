@@ -164,11 +164,11 @@ impl ReduceOnPlateau {
         Self { min_learning_rate, ..self }
     }
 
-    /// What is left of a rate after so many reductions.
-    pub(crate) fn reduced(&self, rate: f32, reductions: u32) -> f32 {
-        let factor = f64::from(self.factor).powi(i32::try_from(reductions).unwrap_or(i32::MAX));
-        // A warmup or a decay may be below the bound by itself.
-        ((f64::from(rate) * factor) as f32).max(self.min_learning_rate.min(rate))
+    /// What the rates of a schedule with this `learning_rate` are multiplied by after one more reduction. The
+    /// bound is in it: a training that goes on with it may have no bound, or a lower one.
+    pub(crate) fn reduce(&self, multiplier: f64, learning_rate: f32) -> f64 {
+        let least = f64::from(self.min_learning_rate) / f64::from(learning_rate);
+        (multiplier * f64::from(self.factor)).max(least.min(multiplier))
     }
 
     fn fault(&self) -> Option<String> {
@@ -189,21 +189,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_falls_by_its_factor_and_no_further_than_to_its_bound_table() {
-        let reduce = ReduceOnPlateau::patience(3).factor(0.5).min_learning_rate(0.1);
+    fn a_multiplier_falls_by_its_factor_and_no_further_than_to_its_bound_table() {
+        let reduce = ReduceOnPlateau::patience(3).factor(0.5).min_learning_rate(0.125);
         #[rustfmt::skip]
         let cases = [
-            // Rate of the schedule, reductions; what is left of it.
-            (0.4,  0,        0.4),
-            (0.4,  1,        0.2),
-            (0.4,  2,        0.1),
-            (0.4,  3,        0.1),
-            (0.4,  u32::MAX, 0.1),
-            (0.02, 1,        0.02),
+            // The learning rate, reductions; what it is multiplied by then.
+            (0.5,    0, 1.0),
+            (0.5,    1, 0.5),
+            (0.5,    2, 0.25),
+            (0.5,    9, 0.25),
+            (0.1875, 1, 2.0 / 3.0),
+            (0.0625, 1, 1.0),
         ];
         for (rate, reductions, want) in cases {
-            assert_eq!(reduce.reduced(rate, reductions), want, "{rate}, {reductions} times");
+            let got = (0..reductions).fold(1.0, |multiplier, _| reduce.reduce(multiplier, rate));
+            assert_eq!(got, want, "{rate}, {reductions} times");
         }
+        // What another training has reached below the bound is not raised by a reduction.
+        assert_eq!(reduce.reduce(0.2, 0.5), 0.2);
         let spec = |reduce| EvaluateSpec::every_epochs(1).reduce_on_plateau(reduce).fault();
         assert_eq!(spec(reduce), None);
         for (wrong, words) in [

@@ -21,6 +21,7 @@ mod optimizer;
 mod policy;
 mod policy_print;
 mod policy_text;
+mod reduced_rate;
 mod resume;
 mod separator;
 mod setting;
@@ -50,6 +51,7 @@ pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule,
     PolicySpec, StepsOn,
 };
+pub use reduced_rate::ReducedRate;
 pub use resume::{EvaluationsBefore, ResumeSpec, StepRun};
 pub use separator::Separator;
 pub use setting::{Setting, SettingList, SubmittedSettings};

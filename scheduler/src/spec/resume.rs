@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, TrainSpec, train::yes};
+use super::{Metric, ReducedRate, TrainSpec, train::yes};
 use crate::{ids::JobId, samples::SamplePosition};
 
 /// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
@@ -51,6 +51,9 @@ pub struct ResumeSpec {
     /// What its evaluations had shown by then; `None` if there were none.
     #[serde(default)]
     pub evaluations: Option<EvaluationsBefore>,
+    /// What they had left of its learning rate; `None` if they had not reduced it.
+    #[serde(default)]
+    pub reduced_rate: Option<ReducedRate>,
 }
 
 /// What the evaluations of another training had shown when its checkpoint was taken.
@@ -73,9 +76,6 @@ pub struct EvaluationsBefore {
     /// Evaluations since that or since the learning rate was reduced.
     #[serde(default)]
     pub stalled: u32,
-    /// How often the learning rate was reduced because nothing became better.
-    #[serde(default)]
-    pub reductions: u32,
 }
 
 impl EvaluationsBefore {
@@ -159,6 +159,9 @@ impl ResumeSpec {
         if !self.evaluations.as_ref().is_none_or(is_possible) {
             return Some("its evaluations contradict the rest".to_owned());
         }
+        if !self.reduced_rate.is_none_or(|reduced| reduced.is_possible()) {
+            return Some("its evaluations cannot have reduced the learning rate like this".to_owned());
+        }
         let trained = train.model.layout.trained_elements();
         let most_runs = MAX_SHORT_RUNS + trained / 65_536;
         let is_possible = |run: &StepRun| run.elements > 0 && run.steps <= MAX_STEPS;
@@ -212,12 +215,12 @@ mod tests {
                 improved: 0.5,
                 waited: 1,
                 stalled: 1,
-                reductions: 0,
             }),
+            reduced_rate: Some(ReducedRate { learning_rate: 0.1, multiplier: 0.5 }),
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
         type Change = fn(&mut ResumeSpec);
-        let cases: [(Change, &str); 17] = [
+        let cases: [(Change, &str); 19] = [
             (|r| r.epoch_samples += 1, "an epoch had"),
             // As with `drop_last`: an epoch has as many.
             (|r| r.train_samples += 1, "samples that train there"),
@@ -235,6 +238,8 @@ mod tests {
             (|r| r.steps[0].elements -= 1, "do not cover"),
             (|r| r.evaluations.as_mut().unwrap().best = f64::NAN, "its evaluations contradict"),
             (|r| r.evaluations.as_mut().unwrap().best_samples = u64::MAX, "its evaluations contradict"),
+            (|r| r.reduced_rate.as_mut().unwrap().multiplier = 1.0, "cannot have reduced"),
+            (|r| r.reduced_rate.as_mut().unwrap().learning_rate = f32::INFINITY, "cannot have reduced"),
             (
                 |r| r.position = SamplePosition { epoch: 3, next: 8, returned: vec![second_epoch()] },
                 "3 epochs are done",

@@ -181,6 +181,7 @@ mod tests {
             steps_by_round: false,
             evaluated: true,
             evaluations: None,
+            reduced_rate: None,
             steps: Vec::new(),
         };
         let samples = CheckpointSamples::of(&DataSpec::new(Source::csv("a.csv")), 0);

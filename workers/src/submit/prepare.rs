@@ -311,7 +311,7 @@ pub(super) fn describe(
         let resumed = read_resume(path, &train)?;
         train.model.initial = keep(resumed.file);
         train.resume = Some(resumed.at);
-        warnings.extend(resumed.warning);
+        warnings.extend(resumed.warnings);
     }
     Ok(DescribedTraining {
         spec: train,

@@ -20,8 +20,8 @@ pub(super) struct Resumed {
     pub file: Vec<u8>,
     /// Where it was.
     pub at: ResumeSpec,
-    /// What may be another than it was, in words.
-    pub warning: Option<String>,
+    /// What may be another than it was, and what becomes of a learning rate that was reduced, in words.
+    pub warnings: Vec<String>,
 }
 
 /// Reads a checkpoint file, and checks that this training can go on from it.
@@ -42,8 +42,9 @@ pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<Resumed, Sub
         return Err(fault(what));
     }
     let is_other = about.samples.is_some_and(|there| there.digest != here.digest);
-    let warning = is_other.then(|| other_files(&about.resume.job));
-    Ok(Resumed { file, at: about.resume, warning })
+    let other_files = is_other.then(|| other_files(&about.resume.job));
+    let warnings = other_files.into_iter().chain(reduced_rate(&about.resume, train)).collect();
+    Ok(Resumed { file, at: about.resume, warnings })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -82,6 +83,26 @@ fn other_files(job: &JobId) -> String {
         "the files are not, byte for byte, those that {job} was trained on: it goes on as if their samples were the same in the same order; if \
          they are not, begin anew with what it has learned, `model.forward.weights`"
     )
+}
+
+/// What becomes of a learning rate that evaluations had reduced.
+fn reduced_rate(resume: &ResumeSpec, train: &TrainSpec) -> Option<String> {
+    let (reduced, job) = (resume.reduced_rate?, &resume.job);
+    let before = reduced.learning_rate;
+    Some(if reduced.goes_on_in(train) {
+        let rate = train.reduced_rate(before, reduced.multiplier);
+        format!(
+            "the evaluations of {job} have reduced its learning rate from {before}: this training goes on with {rate}; with another \
+             `learning_rate` it begins with that"
+        )
+    } else {
+        let reached = (f64::from(before) * reduced.multiplier) as f32;
+        format!(
+            "the evaluations of {job} have reduced its learning rate from {before} to {reached}: this training has another one, and begins \
+             with {}",
+            train.learning_rate.base
+        )
+    })
 }
 
 /// What tells apart optimizers that do not keep the same.

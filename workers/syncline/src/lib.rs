@@ -119,7 +119,8 @@ pub mod spec {
     pub use syncline_scheduler::samples::SamplePosition;
     pub use syncline_scheduler::spec::{
         DataElement, DataInput, ElementRange, EvaluationsBefore, Layout, ModelSpec, Node, NodeKind,
-        Parameter, ParameterKind, ResumeSpec, Setting, StepGroup, StepRun, StepSettings, SubmittedSettings,
+        Parameter, ParameterKind, ReducedRate, ResumeSpec, Setting, StepGroup, StepRun, StepSettings,
+        SubmittedSettings,
     };
 }
 
