@@ -17,6 +17,7 @@ mod core_model;
 mod downtime;
 mod dssp_vectors;
 mod epoch_ends;
+mod evaluation_times;
 mod evaluations;
 mod faults;
 mod fixed_costs;

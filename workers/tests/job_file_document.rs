@@ -174,7 +174,7 @@ const TABLES: &[Table] = &[
         ("until_done",   "boolean", "false", "until_done = true", "All are removed when the job is done, the last one too; one that failed or was canceled keeps them"),
     ]},
     Table { title: "`[node.settings.evaluate]`", about: "At least one of the first two; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
-        ("every_s",      "integer", "", "every_s = 60", "Seconds from one evaluation to the next"),
+        ("every_s",      "integer", "", "every_s = 60", "Seconds of training from one evaluation to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one evaluation to the next"),
         ("monitor",      "`loss`, `accuracy`, `top-k-accuracy`, `perplexity`, `macro-f1`, `macro-precision`, `macro-recall`, `positive-f1`, `positive-precision` or `positive-recall`", "'loss'", "monitor = 'accuracy'", "The metric that is compared"),
         ("keep_best",    "boolean", "false", "keep_best = true", "Keep the parameters of the best evaluation; they are the result of the training"),

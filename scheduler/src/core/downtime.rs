@@ -84,7 +84,6 @@ impl Job {
                 }
                 state.recent_rate.begin_anew(now_us, counted);
                 state.checkpoints.shift(shift);
-                state.evaluations.shift(shift);
                 for lost in state.lost_shards.values_mut() {
                     lost.since_us = shift.apply(lost.since_us);
                 }
@@ -95,6 +94,8 @@ impl Job {
                 for retry in state.retries.values_mut() {
                     retry.at_us = shift.apply(retry.at_us);
                 }
+                let trained_us = self.training_us(now_us).unwrap_or_default();
+                self.state.evaluations.count_at_most(trained_us);
             }
         }
         self.changes.job_state = true;

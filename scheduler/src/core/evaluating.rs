@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     best_parameters::HandedOn,
-    downtime::Shift,
     effects::Effect,
     evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
     evaluation_watch::EvaluationWatch,
@@ -53,8 +52,13 @@ pub(super) enum EvaluationPhase {
 pub struct Evaluations {
     /// Number of the next one: none comes twice, whatever is rolled back.
     pub(super) next: u64,
-    /// When the last one was begun, and what was counted then; before the first, when training began.
-    last_us: Option<u64>,
+    /// How long the job had trained when the last one was begun, and what was counted then; before the first,
+    /// when training began.
+    #[serde(default)]
+    last_trained_us: u64,
+    /// How long it had trained when the last worker left, where nobody takes part.
+    #[serde(default)]
+    absent_since_us: Option<u64>,
     last_epochs: u32,
     pub(super) last_samples: u64,
     pub(super) phase: Option<EvaluationPhase>,
@@ -114,9 +118,24 @@ impl Evaluations {
         self.phase.is_some()
     }
 
-    /// The clock by which they are counted has jumped.
-    pub(super) fn shift(&mut self, shift: Shift) {
-        self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
+    /// The job has trained for less than it seemed, as where the clock was set back: what is later than that
+    /// has not been.
+    pub(super) fn count_at_most(&mut self, trained_us: u64) {
+        self.last_trained_us = self.last_trained_us.min(trained_us);
+        self.absent_since_us = self.absent_since_us.map(|since_us| since_us.min(trained_us));
+    }
+
+    /// Nobody takes part any more in the job, which has trained for so long.
+    pub(super) fn begin_absence(&mut self, trained_us: u64) {
+        self.absent_since_us = Some(trained_us);
+    }
+
+    /// Somebody takes part again: what was waited is no time between two of them.
+    pub(super) fn end_absence(&mut self, trained_us: u64) {
+        let Some(since_us) = self.absent_since_us.take() else { return };
+        // One that was put off meanwhile counts from there.
+        let last_us = self.last_trained_us.saturating_add(trained_us.saturating_sub(since_us));
+        self.last_trained_us = last_us.min(trained_us);
     }
 
     /// Whether the shards are to keep what was evaluated.
@@ -157,16 +176,17 @@ impl Evaluations {
         self.phase = Some(EvaluationPhase::Resting);
     }
 
-    /// Gives up the one under way, and counts the time to the next one from here.
+    /// Gives up the one under way, and counts the time to the next one from here, where the job has trained
+    /// for so long.
     pub(super) fn put_off(
         &mut self,
         spec: Option<EvaluateSpec>,
-        now_us: u64,
+        trained_us: u64,
         epochs_complete: u32,
         samples: u64,
     ) {
         self.phase = None;
-        (self.last_us, self.last_samples) = (Some(now_us), samples);
+        (self.last_trained_us, self.last_samples) = (trained_us, samples);
         self.last_epochs = Self::last_turn(spec, epochs_complete);
     }
 }
@@ -178,11 +198,11 @@ impl Job {
             return;
         }
         let (epochs, samples) = (self.state.epochs_complete, self.counted());
-        let spec = self.train().evaluate;
+        let (spec, trained_us) = (self.train().evaluate, self.training_us(now_us).unwrap_or_default());
         let evaluations = &mut self.state.evaluations;
         // What was evaluated already would only be evaluated again.
         let is_new = samples > evaluations.last_samples;
-        evaluations.put_off(spec, now_us, epochs, samples);
+        evaluations.put_off(spec, trained_us, epochs, samples);
         evaluations.phase = is_new.then_some(EvaluationPhase::Resting);
         self.changes.job_state = true;
     }
@@ -197,9 +217,12 @@ impl Job {
             let is_all = self.state.cursor.handed_out() == counted;
             return is_all && self.evaluates_its_end() && counted > evaluations.last_samples;
         }
-        let last_us = evaluations.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(evaluations.last_epochs);
-        spec.is_due(now_us.saturating_sub(last_us), epochs)
+        // As long as nobody takes part, or a shard is away, nothing becomes better: an evaluation of what was
+        // evaluated just before would count against its patience.
+        let stands_still = self.awaits_shards() || evaluations.absent_since_us.is_some();
+        let trained_us = self.training_us(now_us).filter(|_| !stands_still).unwrap_or_default();
+        spec.is_due(trained_us.saturating_sub(evaluations.last_trained_us), epochs)
     }
 
     /// Epochs of which samples may be handed out: those in front of the next evaluation. While one is about

@@ -50,6 +50,11 @@ impl Job {
             Some(_) => None,
         };
         if since_us != self.state.without_workers_since_us {
+            let trained_us = self.training_us(now_us).unwrap_or_default();
+            match since_us {
+                Some(_) => self.state.evaluations.begin_absence(trained_us),
+                None => self.state.evaluations.end_absence(trained_us),
+            }
             self.state.without_workers_since_us = since_us;
             self.changes.job_state = true;
         }

@@ -64,6 +64,7 @@ impl Job {
             }
             (None, None) => {}
         }
+        self.state.evaluations.count_at_most(trained_us);
     }
 
     /// For how long it has trained, without pauses and what no engine led; `None` before it began. Once every

@@ -117,6 +117,8 @@ impl Job {
         }
         let (policy, evaluate) = (Policy::new(self.train().policy), self.train().evaluate);
         let age_s = self.age_s(turn.now_us);
+        self.state.trained_for_us = None;
+        let trained_us = self.training_us(turn.now_us).unwrap_or_default();
         let state = &mut self.state;
         let owes_evaluation = state.evaluations.owes(progress.counters.counted(), &progress.watch)
             || checkpoint.is_none() && Evaluations::are_due_at_begin(self.spec.train());
@@ -134,12 +136,12 @@ impl Job {
         state.counters = progress.counters;
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;
-        (state.trained_us, state.trained_for_us, state.snapshot) = (None, None, None);
+        (state.trained_us, state.snapshot) = (None, None);
         (state.evaluation, state.validation) = (None, None);
         state.retries.clear();
         state.recent_rate.begin_anew(turn.now_us, state.counters.counted());
         state.checkpoints.put_off(turn.now_us, state.epochs_complete);
-        state.evaluations.put_off(evaluate, turn.now_us, state.epochs_complete, state.counters.counted());
+        state.evaluations.put_off(evaluate, trained_us, state.epochs_complete, state.counters.counted());
         if owes_evaluation {
             state.evaluations.make_up();
         }

@@ -9,7 +9,8 @@ use super::{Metric, interval};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_epochs = 1 }")]
 pub struct EvaluateSpec {
-    /// Time from the beginning of one to the beginning of the next, in seconds, 1 or more.
+    /// Time of training from the beginning of one to the beginning of the next, in seconds, 1 or more: what
+    /// the job is paused, or waits for a shard, a worker or an engine, is not part of it.
     #[serde(default)]
     pub every_s: Option<u32>,
     /// Complete epochs from one to the next, 1 or more. With both, whichever comes first.
