@@ -11,8 +11,11 @@ const LEAST_IN_A_ROW: u64 = 10;
 impl Job {
     /// Why it is in vain to go on, or was to train at all, in words; `None` if something was learned lately.
     pub(super) fn why_in_vain(&self, is_trained: bool) -> Option<String> {
-        let counters = &self.state.counters;
-        let (done, row, epoch) = (counters.done, counters.skipped_in_a_row, self.train().epoch_samples());
+        let (train, counters) = (self.train(), &self.state.counters);
+        // What another job has done before was not skipped here.
+        let before = train.resume.as_ref().map_or(0, |resume| resume.iterations - resume.iterations_torn);
+        let done = counters.done.saturating_sub(before);
+        let (row, epoch) = (counters.skipped_in_a_row, train.epoch_samples());
         let skipped = match row >= LEAST_IN_A_ROW && counters.samples_skipped_in_a_row >= epoch {
             true => format!("the last {row} iterations, a whole epoch, were skipped"),
             // Scales of the loss that are too large end by themselves, but not in time here.
