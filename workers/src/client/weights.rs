@@ -114,8 +114,9 @@ impl FetchError {
             }
             Self::NoSnapshot { job, .. } => {
                 format!(
-                    "there is none to come: mend what ended {job}; then `syncline submit FILE --new --resume {job}` goes on from its newest \
-                     checkpoint, if it kept any, and `--replace` deletes them and begins anew"
+                    "there is none to come: `syncline checkpoint {job} FILE` writes its newest checkpoint, if it kept any (`syncline status \
+                     {job}` has the number of the best); `syncline submit FILE --new --resume {job}` goes on from it once what ended the job is \
+                     mended, if samples are left, and `--replace` deletes them and begins anew"
                 )
             }
             Self::WeightsPending { .. } => {
@@ -337,7 +338,7 @@ mod tests {
         let cases = [
             ("running",  "false", "",       "wait until it is over"),
             ("canceled", "true",  "",       "they are tried again"),
-            ("canceled", "false", "",       "there is none to come"),
+            ("canceled", "false", "",       "there is none to come: `syncline checkpoint digits FILE` writes"),
             ("done",     "false", "[E402]", "`syncline submit FILE --new --resume digits` trains again"),
         ];
         for (state, pending, lost, want) in cases {
