@@ -49,6 +49,8 @@ struct Recorder {
     opens_nothing: bool,
     /// Iterations of all points of the curve.
     drawn: u64,
+    /// Of each the samples, the generation, and beyond how many samples what was before is undone.
+    points: Vec<[u64; 3]>,
 }
 
 impl Shell for Recorder {
@@ -62,8 +64,9 @@ impl Shell for Recorder {
             };
             self.rests_ms.extend(commit.events.iter().filter_map(rest_ms));
             for point in &commit.metrics.points {
-                let iterations = point.iter().find(|(name, _)| *name == "iterations").unwrap();
-                self.drawn += iterations.1.parse::<u64>().unwrap();
+                let field = |name| point.iter().find(|(field, _)| *field == name).unwrap().1.parse().unwrap();
+                self.drawn += field("iterations");
+                self.points.push(["samples", "generation", "undone_beyond"].map(field));
             }
             self.summary.extend(commit.summary);
         }
@@ -455,13 +458,22 @@ fn the_curve_loses_no_iteration_however_long_the_training_is_and_where_it_goes_b
     for _ in 0..5 {
         world.report();
     }
+    let before = world.samples();
     world.crash();
+    let kept = world.samples();
     while *world.job().phase() == Phase::Running {
         world.report();
     }
     let counters = world.job().counters();
     assert_eq!((counters.done, counters.rolled_back > 0), (1_300, true));
     assert_eq!(world.plane.shell.drawn, counters.done + counters.rolled_back);
+    // No point stands for what is undone and for what counts.
+    let points = &world.plane.shell.points;
+    let first_again = points.iter().position(|[_, generation, _]| *generation == 2).unwrap();
+    assert_eq!(points[first_again - 1], [before, 1, 0]);
+    assert!(points[first_again..].iter().all(|point| point[1..] == [2, kept]), "{points:?}");
+    let curve_strides = points[first_again][0] - kept;
+    assert!(curve_strides > 1 && points[first_again + 1][0] - points[first_again][0] == curve_strides);
 }
 
 #[test]

@@ -20,6 +20,10 @@ local function merged(earlier, later)
   for i = 1, #earlier, 2 do a[earlier[i]] = earlier[i + 1] end
   for i = 1, #later, 2 do b[later[i]] = later[i + 1] end
   local function number(point, field) return tonumber(point[field] or '') or 0 end
+  -- What was undone by then is in no mean with what came in its place.
+  if a.generation ~= b.generation and b.undone_beyond and number(a, 'samples') > number(b, 'undone_beyond') then
+    return later
+  end
   local function mean(field, weight, form)
     local of_a, of_b = number(a, weight), number(b, weight)
     if of_a == 0 then both[field] = b[field]

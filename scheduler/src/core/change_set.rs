@@ -21,6 +21,8 @@ pub(super) struct ChangeSet {
     pub events: Vec<Event>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
     pub evaluations: Vec<Vec<(&'static str, String)>>,
+    /// Points of the loss curve that stand for what is undone now.
+    pub undone: Vec<Vec<(&'static str, String)>>,
 }
 
 /// Iterations that were reported, for the metrics stream.
@@ -69,6 +71,7 @@ impl ChangeSet {
             && self.events.is_empty()
             && self.barriers.is_empty()
             && self.evaluations.is_empty()
+            && self.undone.is_empty()
     }
 }
 

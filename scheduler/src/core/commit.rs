@@ -91,9 +91,9 @@ impl Job {
         self.prune();
         let counted = self.counted();
         self.state.recent_rate.note(now_us, counted);
-        let points: Vec<_> = self.metrics_point(now_us).into_iter().collect();
-        let metrics = self.state.curve.add(points);
+        let point = self.metrics_point(now_us);
         let changes = mem::take(&mut self.changes);
+        let metrics = self.state.curve.add(changes.undone.into_iter().chain(point).collect());
         let evaluations = self.state.evaluations.series.add(changes.evaluations);
         let field = |key: String, value: Option<String>| (key, value);
         Some(Commit {
@@ -170,7 +170,18 @@ impl Job {
     fn metrics_point(&mut self, now_us: u64) -> Option<Vec<(&'static str, String)>> {
         let ended = self.state.trained_us.is_some() || self.state.phase.is_over();
         let enough = if ended { 1 } else { self.state.curve.stride };
-        if self.state.metrics.iterations < enough {
+        self.point_of(enough, now_us)
+    }
+
+    /// What no point stands for yet becomes one of its own, where the job goes back to a checkpoint: none
+    /// stands for what counts and for what is undone.
+    pub(super) fn end_metrics_window(&mut self, now_us: u64) {
+        let point = self.point_of(1, now_us);
+        self.changes.undone.extend(point);
+    }
+
+    fn point_of(&mut self, least_iterations: u64, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+        if self.state.metrics.iterations < least_iterations {
             return None;
         }
         let metrics = mem::take(&mut self.state.metrics);
@@ -189,6 +200,8 @@ impl Job {
             ("staleness_mean", format!("{:.2}", metrics.staleness_sum as f64 / n as f64)),
             ("staleness_max", metrics.staleness_max.to_string()),
             ("learning_rate", self.rate_reached().to_string()),
+            ("generation", self.state.generation.number().to_string()),
+            ("undone_beyond", self.state.generation_begin.samples_done.to_string()),
         ])
     }
 

@@ -96,8 +96,15 @@ impl Job {
 
     /// Adds a point to the series: what the model was worth after `samples`.
     fn add_to_series(&mut self, set: EvaluationSet, evaluation: &Evaluation, samples: u64, now_us: u64) {
-        let mut point = vec![("at_ms", (now_us / 1000).to_string()), ("samples", samples.to_string())];
+        let mut point = vec![
+            ("at_ms", (now_us / 1000).to_string()),
+            ("samples", samples.to_string()),
+            ("generation", self.state.generation.number().to_string()),
+            ("undone_beyond", self.state.generation_begin.counted.to_string()),
+        ];
         point.extend(evaluation.fields(set));
+        self.state.generation_begin.is_told = true;
+        self.changes.job_state = true;
         self.changes.evaluations.push(point);
     }
 

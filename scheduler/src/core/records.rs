@@ -125,7 +125,34 @@ pub struct Counters {
     pub samples_rolled_back: u64,
 }
 
+/// What was counted when a generation of the parameters began: what points of earlier ones stand for beyond
+/// that is undone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationBegin {
+    /// Samples of done iterations, as in the loss curve.
+    pub samples_done: u64,
+    /// With those of torn ones, as of evaluations. That of an earlier generation, if it is less and no
+    /// evaluation has told of it.
+    pub counted: u64,
+    /// An evaluation has told of that.
+    #[serde(default)]
+    pub is_told: bool,
+}
+
+impl GenerationBegin {
+    /// That of the next generation, which begins with so much.
+    pub(super) fn next(self, begin: Self) -> Self {
+        let counted = if self.is_told { begin.counted } else { begin.counted.min(self.counted) };
+        Self { counted, ..begin }
+    }
+}
+
 impl Counters {
+    /// What a generation begins with that begins now.
+    pub(super) fn generation_begin(&self) -> GenerationBegin {
+        GenerationBegin { samples_done: self.samples_done, counted: self.counted(), is_told: false }
+    }
+
     /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of skipped
     /// ones.
     pub(super) fn skip(&mut self, it: &Iterated, samples: u64) {
@@ -156,6 +183,9 @@ pub struct JobState {
     /// Barriers closed on every shard; also the newest version.
     pub closed: u64,
     pub counters: Counters,
+    /// Of the present generation.
+    #[serde(default)]
+    pub generation_begin: GenerationBegin,
     /// For people: how fast it has been in the last seconds.
     #[serde(default)]
     pub recent_rate: RecentRate,
@@ -249,7 +279,7 @@ impl JobState {
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
         let Progress { cursor, counters, counted, epochs_complete, loss, watch, epoch_losses } =
             Progress::at_begin(train);
-        let samples = counters.counted();
+        let (samples, generation_begin) = (counters.counted(), counters.generation_begin());
         Self {
             phase: Phase::Queued,
             generation,
@@ -260,6 +290,7 @@ impl JobState {
             clock_revision: 0,
             closed: 0,
             counters,
+            generation_begin,
             recent_rate: RecentRate::default(),
             counted,
             epochs_complete,

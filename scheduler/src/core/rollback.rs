@@ -89,6 +89,7 @@ impl Job {
 
     fn roll_back(&mut self, to: RollBackTarget, reason: &str, turn: &mut Turn<'_>) {
         let RollBackTarget { checkpoint, progress } = to;
+        self.end_metrics_window(turn.now_us);
         let undone = self.undone_since(&progress.counters);
         let rolled_back = self.state.counters.rolled_back + undone.iterations;
         let samples_rolled_back = self.state.counters.samples_rolled_back + undone.samples;
@@ -134,6 +135,7 @@ impl Job {
         state.loss = progress.loss;
         state.epoch_losses = progress.epoch_losses;
         state.counters = progress.counters;
+        state.generation_begin = state.generation_begin.next(state.counters.generation_begin());
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;
         (state.trained_us, state.snapshot) = (None, None);

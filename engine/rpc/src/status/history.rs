@@ -59,6 +59,13 @@ pub struct MetricsPoint {
     /// earlier release.
     #[serde(default)]
     pub learning_rate: Option<f64>,
+    /// Which generation of the parameters it belongs to, from 1: a new one begins where the training goes
+    /// back to a checkpoint; unknown of an earlier release.
+    #[serde(default)]
+    pub generation: Option<u64>,
+    /// Of points of earlier generations those beyond so many samples are undone.
+    #[serde(default)]
+    pub undone_beyond: Option<u64>,
 }
 
 /// What the model was worth at a moment of its training, on the validation samples or on the test samples:
@@ -85,6 +92,13 @@ pub struct EvaluationPoint {
     /// Whether it was the best so far when one asked for it.
     #[serde(default)]
     pub best: bool,
+    /// Which generation of the parameters it belongs to, from 1: a new one begins where the training goes
+    /// back to a checkpoint; unknown of an earlier release.
+    #[serde(default)]
+    pub generation: Option<u64>,
+    /// Of points of earlier generations those beyond so many samples are undone.
+    #[serde(default)]
+    pub undone_beyond: Option<u64>,
 }
 
 /// Something that happened to a job. Which fields there are depends on what it is.
@@ -245,6 +259,8 @@ pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_
         test: if validates { Figures::default() } else { job.best },
         test_samples: job.test_samples.filter(|_| !validates),
         best: true,
+        generation: None,
+        undone_beyond: None,
     };
     let place = points.iter().position(|point| point.value.at_ms > at_ms).unwrap_or(points.len());
     points.insert(place, Entry { cursor: StreamCursor { at_ms, number: 0 }, value });

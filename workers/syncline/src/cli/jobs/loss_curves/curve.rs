@@ -34,7 +34,7 @@ impl Curve {
             Over::Samples => samples as f64,
             Over::Time => training.elapsed_s(at_ms),
         };
-        let points = that_count(training.points.iter().map(|entry| &entry.value), |point| point.samples);
+        let points = that_count(training.points.iter().map(|entry| &entry.value));
         let set = set_of(&training.evaluations);
         let evaluations = training.evaluations.iter().map(|entry| &entry.value);
         // As it goes it is evaluated on one of both sets, and at its end maybe on the other.
@@ -49,7 +49,7 @@ impl Curve {
                 evaluations.pop();
             }
         }
-        let evaluations = that_count(evaluations.into_iter(), |point| point.samples);
+        let evaluations = that_count(evaluations.into_iter());
         Self {
             job: training.name.clone(),
             policy: training.job.policy.clone(),

@@ -9,7 +9,7 @@ use syncline_scheduler::spec::Metric;
 use super::Training;
 use crate::cli::csv_field;
 
-const POINTS: &str = "job,at_ms,elapsed_s,samples,averaged_iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
+const POINTS: &str = "job,at_ms,elapsed_s,samples,averaged_iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate,generation,undone_beyond";
 
 /// The loss curves.
 pub(super) fn points(trainings: &[Training]) -> String {
@@ -29,7 +29,7 @@ fn evaluation_columns() -> String {
         let figures = Metric::ALL.map(|metric| format!("{set}_{}", metric.field()));
         with_samples(figures, format!("{set}_samples")).join(",")
     };
-    format!("job,at_ms,elapsed_s,samples,best,{},{}", set("validation"), set("test"))
+    format!("job,at_ms,elapsed_s,samples,best,{},{},generation,undone_beyond", set("validation"), set("test"))
 }
 
 /// What stands for each metric, and behind the loss what stands for the samples on which they were measured.
@@ -59,13 +59,15 @@ fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
         number(point.staleness_mean),
         point.staleness_max.to_string(),
         point.learning_rate.map(number).unwrap_or_default(),
+        count(point.generation),
+        count(point.undone_beyond),
     ]
 }
 
 fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
     let set = |figures: &Figures, samples: Option<u64>| {
         let figures = Metric::ALL.map(|metric| figures[metric].map(number).unwrap_or_default());
-        with_samples(figures, samples.map(|samples| samples.to_string()).unwrap_or_default())
+        with_samples(figures, count(samples))
     };
     let mut row = vec![
         csv_field(&of.name),
@@ -76,7 +78,12 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
     ];
     row.extend(set(&point.validation, point.validation_samples));
     row.extend(set(&point.test, point.test_samples));
+    row.extend([point.generation, point.undone_beyond].map(count));
     row
+}
+
+fn count(value: Option<u64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// As short as can be read back exactly: `0.5`, `1e300`, `NaN`, `inf`.

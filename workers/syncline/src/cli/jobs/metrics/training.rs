@@ -41,14 +41,52 @@ impl Training {
     }
 }
 
-/// The points of a training without those that were undone: it went back to a checkpoint, from where it came
-/// past them again.
-pub(crate) fn that_count<T>(points: impl Iterator<Item = T>, samples: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
+/// A point of a series of a training.
+pub(crate) trait SeriesPoint {
+    /// How many samples the training had seen.
+    fn samples(&self) -> u64;
+
+    /// Which generation of the parameters it belongs to, and beyond how many samples points of those before
+    /// are undone; `None` of an earlier release.
+    fn generation(&self) -> Option<(u64, u64)>;
+}
+
+impl SeriesPoint for MetricsPoint {
+    fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    fn generation(&self) -> Option<(u64, u64)> {
+        self.generation.zip(self.undone_beyond)
+    }
+}
+
+impl SeriesPoint for EvaluationPoint {
+    fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    fn generation(&self) -> Option<(u64, u64)> {
+        self.generation.zip(self.undone_beyond)
+    }
+}
+
+/// The points of a training without those that were undone: it went back to a checkpoint, and came past them
+/// again.
+pub(crate) fn that_count<'a, P: SeriesPoint>(points: impl Iterator<Item = &'a P>) -> Vec<&'a P> {
+    let mut kept: Vec<&P> = Vec::new();
+    let mut newest = None;
     for point in points {
-        while kept.last().is_some_and(|last| samples(last) > samples(&point)) {
+        let most = match (newest, point.generation()) {
+            (Some(before), Some((generation, _))) if generation == before => u64::MAX,
+            (Some(_), Some((_, undone_beyond))) => undone_beyond,
+            // Where nothing says how far it went back, it went back to this one at least.
+            (None, _) | (_, None) => point.samples(),
+        };
+        while kept.last().is_some_and(|last| last.samples() > most) {
             kept.pop();
         }
+        newest = point.generation().map(|(generation, _)| generation).or(newest);
         kept.push(point);
     }
     kept
@@ -79,6 +117,36 @@ pub(crate) mod tests {
         let points = losses.iter().map(|(samples, loss)| entry(*samples, &[("loss", loss)])).collect();
         let job = JobStatus::read(&fields).unwrap();
         Training { name: job.id.to_string(), job, points, evaluations: Vec::new() }
+    }
+
+    #[test]
+    fn what_lies_between_the_checkpoint_and_the_first_point_behind_it_is_undone_too_table() {
+        type Point = (u64, Option<(u64, u64)>);
+        #[rustfmt::skip]
+        let cases: &[(&str, &[Point], &[u64])] = &[
+            ("never back",              &[(10, Some((1, 0))), (20, Some((1, 0)))],                           &[10, 20]),
+            ("beyond the checkpoint",   &[(10, Some((1, 0))), (11, Some((1, 0))), (12, Some((2, 10)))],      &[10, 12]),
+            ("to the beginning",        &[(10, Some((1, 0))), (12, Some((2, 0))), (14, Some((2, 0)))],       &[12, 14]),
+            ("twice",                   &[(10, Some((1, 0))), (12, Some((2, 10))), (14, Some((3, 11)))],     &[10, 14]),
+            ("the best once more",      &[(10, Some((1, 0))), (20, Some((1, 0))), (10, Some((2, 20)))],      &[10, 20, 10]),
+            ("an earlier release",      &[(10, None), (20, None), (15, None)],                               &[10, 15]),
+            ("an update between",       &[(10, None), (20, None), (15, Some((2, 0))), (18, Some((2, 0)))],   &[10, 15, 18]),
+            ("the best put among them", &[(10, Some((1, 0))), (11, Some((1, 0))), (12, None), (14, Some((2, 10)))], &[10, 14]),
+        ];
+        for (name, points, want) in cases {
+            let points = points.iter().map(|(samples, generation)| {
+                let fields =
+                    generation.map(|(generation, undone)| [generation, undone].map(|n| n.to_string()));
+                let fields = fields.iter().flat_map(|[generation, undone]| {
+                    [("generation", generation.as_str()), ("undone_beyond", undone.as_str())]
+                });
+                let fields: Vec<(&str, &str)> = fields.collect();
+                entry::<MetricsPoint>(*samples, &[&[("loss", "1")], &fields[..]].concat()).value
+            });
+            let points: Vec<MetricsPoint> = points.collect();
+            let kept: Vec<u64> = that_count(points.iter()).iter().map(|point| point.samples).collect();
+            assert_eq!(kept, *want, "{name}");
+        }
     }
 
     #[test]

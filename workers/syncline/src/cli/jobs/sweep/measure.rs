@@ -47,7 +47,7 @@ pub(super) fn training_loss_after(
 /// oldest first.
 fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
-    let points = that_count(points.iter(), |point| point.samples);
+    let points = that_count(points.iter());
     let end = points.iter().position(|point| point.samples >= samples)?;
     let begin = samples.saturating_sub(epoch_samples);
     let before = points.iter().map(|point| point.samples).take_while(|samples| *samples <= begin).last();
@@ -66,7 +66,7 @@ pub(super) fn newest_training_loss(
 }
 
 fn newest_of_curve(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
-    let points = that_count(points.iter(), |point| point.samples);
+    let points = that_count(points.iter());
     let begin = points.last()?.samples.saturating_sub(epoch_samples);
     Some(mean_behind(&points, begin))
 }
