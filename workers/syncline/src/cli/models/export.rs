@@ -8,7 +8,10 @@ use std::{
 
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
-use syncline_scheduler::{ids::JobId, spec::DataSpec};
+use syncline_scheduler::{
+    ids::JobId,
+    spec::{DataSpec, SettingList},
+};
 use syncline_workers::{
     client::Client,
     export::{fill, fill_partially},
@@ -188,7 +191,7 @@ async fn export_job(
     let of = format!("job {job}");
     if format == SAFETENSORS {
         let settings = client.status(job).await?.job.settings;
-        if ["settings.freeze", "settings.train"].iter().any(|name| settings.get(name).is_some()) {
+        if chooses_parameters(&settings) {
             say("frozen parameters are not in it: a name that ends with .onnx gets the whole model");
         }
         let weights = client.weights(job).await?;
@@ -201,6 +204,11 @@ async fn export_job(
     let trained = client.trained_model(job).await?;
     let train = client.training(job).await?;
     put(args, of, format, &trained.onnx, trained.parameters, Formulas::of(&train.data))
+}
+
+/// Whether the settings of a job say which parameters train, and so leave some out of its weights.
+fn chooses_parameters(settings: &SettingList) -> bool {
+    ["settings.freeze", "settings.params", "settings.train"].iter().any(|name| settings.get(name).is_some())
 }
 
 fn put(
@@ -220,6 +228,20 @@ fn put(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whichever_setting_chooses_the_parameters_it_is_said_that_the_others_are_not_in_the_weights() {
+        for (name, want) in [
+            ("settings.freeze", true),
+            ("settings.params", true),
+            ("settings.train", true),
+            ("settings.seed", false),
+        ] {
+            let mut list = SettingList::default();
+            list.push(name, "['w']");
+            assert_eq!(chooses_parameters(&list), want, "{name}");
+        }
+    }
 
     #[test]
     fn what_the_inputs_are_is_said_of_each_that_has_its_own_table() {
