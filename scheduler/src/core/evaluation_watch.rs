@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evaluation::Evaluation;
-use crate::spec::{EvaluateSpec, EvaluationsBefore, LearningRate, Metric};
+use crate::spec::{EvaluateSpec, EvaluationsBefore, LearningRate, TrainSpec};
 
 /// An evaluation, and after how many samples it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,17 +57,19 @@ impl EvaluationWatch {
 
     /// What another training that goes on from here is told; `None` as long as none had a figure that is a
     /// number. Where the parameters of the best are is not known here.
-    pub fn told_on(&self, monitor: Metric, on_validation: bool) -> Option<EvaluationsBefore> {
-        let best = self.best.as_ref()?;
+    pub fn told_on(&self, train: &TrainSpec) -> Option<EvaluationsBefore> {
+        let (monitor, best) = (train.evaluate?.monitor, self.best.as_ref()?);
         Some(EvaluationsBefore {
             monitor,
-            on_validation,
+            on_validation: train.data.has_validation(),
             best: best.evaluation.figure(monitor)?,
             best_samples: best.samples,
             best_checkpoint: None,
             improved: self.improved?,
             waited: self.waited,
             stalled: self.stalled,
+            graph: Some(train.model.evaluation_graph),
+            data: train.data.digest,
         })
     }
 
@@ -120,7 +122,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::{EarlyStopping, ReduceOnPlateau};
+    use crate::{
+        sim::training,
+        spec::{EarlyStopping, Metric, ReduceOnPlateau},
+    };
 
     fn spec(monitor: Metric, patience: u32, min_delta: f64) -> EvaluateSpec {
         let early_stopping = Some(EarlyStopping { patience, min_delta });
@@ -198,7 +203,9 @@ mod tests {
             let got = (1..).zip(*losses).map(|(n, loss)| {
                 watch.see(&spec, &rate(), seen(of(Metric::Loss, *loss), n));
                 // Another job that goes on from here counts on.
-                let told = watch.told_on(Metric::Loss, false).unwrap();
+                let train = training("bsp".parse().unwrap(), 10, 1);
+                let train = TrainSpec { evaluate: Some(spec), ..train };
+                let told = watch.told_on(&train).unwrap();
                 let other = EvaluationWatch::going_on(&told);
                 assert_eq!(other.stalled, watch.stalled, "{name}");
                 watch.reduced_by(Some(&spec)).unwrap_or(1.0)

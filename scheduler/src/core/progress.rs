@@ -137,7 +137,7 @@ impl Job {
 
     /// What evaluations had shown by then, and where the parameters of the best are.
     fn evaluations_before(&self, watch: &EvaluationWatch) -> Option<EvaluationsBefore> {
-        let before = watch.told_on(self.train().evaluate?.monitor, self.train().data.has_validation())?;
+        let before = watch.told_on(self.train())?;
         let kept = self.best_checkpoint().filter(|kept| kept.samples() == before.best_samples);
         Some(EvaluationsBefore { best_checkpoint: kept.map(|kept| kept.number), ..before })
     }

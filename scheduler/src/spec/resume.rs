@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Metric, ReducedRate, TrainSpec, train::yes};
-use crate::{ids::JobId, samples::SamplePosition};
+use crate::{
+    ids::{ContentDigest, JobId},
+    samples::SamplePosition,
+};
 
 /// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
 const MAX_SHORT_RUNS: u64 = 65_536;
@@ -76,11 +79,27 @@ pub struct EvaluationsBefore {
     /// Evaluations since that or since the learning rate was reduced.
     #[serde(default)]
     pub stalled: u32,
+    /// What computed the figures: the loss is in it. `None`: of a release that did not note it.
+    #[serde(default)]
+    pub graph: Option<ContentDigest>,
+    /// BLAKE3 of all files of its data, where it is known.
+    #[serde(default)]
+    pub data: Option<ContentDigest>,
 }
 
 impl EvaluationsBefore {
-    /// Whether a training evaluates by the same figure, so that it can go on from these.
+    /// Whether a training measures the same as these did, so that it can go on from them: a harder set, or a
+    /// loss with other weights, would never be better than they were.
     pub fn is_of(&self, train: &TrainSpec) -> bool {
+        let may_be = |there: Option<ContentDigest>, here: Option<ContentDigest>| {
+            there.zip(here).is_none_or(|(there, here)| there == here)
+        };
+        let is_same = may_be(self.graph, Some(train.model.evaluation_graph));
+        self.is_by_figure_of(train) && is_same && may_be(self.data, train.data.digest)
+    }
+
+    /// Whether a training decides by the same figure on the same kind of samples.
+    pub fn is_by_figure_of(&self, train: &TrainSpec) -> bool {
         let same = |monitor| monitor == self.monitor && train.data.has_validation() == self.on_validation;
         train.evaluate.is_some_and(|evaluate| same(evaluate.monitor))
     }
@@ -176,7 +195,11 @@ impl ResumeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{samples::SampleRange, sim::training, spec::Optimizer};
+    use crate::{
+        samples::SampleRange,
+        sim::training,
+        spec::{EvaluateSpec, Optimizer},
+    };
 
     fn second_epoch() -> SampleRange {
         SampleRange { epoch: 1, start: 0, len: 16 }
@@ -185,6 +208,41 @@ mod tests {
     /// More than any training has: whether they lie in the epoch is asked later.
     fn many_ranges() -> Vec<SampleRange> {
         vec![SampleRange { epoch: 0, start: 0, len: 1 }; MAX_RETURNED + 1]
+    }
+
+    #[test]
+    fn a_training_goes_on_from_evaluations_that_measured_the_same_table() {
+        let digest = |byte| Some(ContentDigest::from_bytes([byte; 32]));
+        let mut train = training("bsp".parse().unwrap(), 64, 8);
+        train.evaluate = Some(EvaluateSpec::every_epochs(1));
+        (train.model.evaluation_graph, train.data.digest) = (digest(1).unwrap(), digest(2));
+        let before = EvaluationsBefore {
+            monitor: Metric::Loss,
+            on_validation: train.data.has_validation(),
+            best: 0.5,
+            best_samples: 1,
+            best_checkpoint: None,
+            improved: 0.5,
+            waited: 1,
+            stalled: 1,
+            graph: digest(1),
+            data: digest(2),
+        };
+        type Change = fn(&mut EvaluationsBefore);
+        #[rustfmt::skip]
+        let cases: [(&str, Change, [bool; 2]); 6] = [
+            ("the same",           |_| {},                                                        [true, true]),
+            ("an earlier release", |b| (b.graph, b.data) = (None, None),                          [true, true]),
+            ("another loss",       |b| b.graph = Some(ContentDigest::from_bytes([3; 32])),        [false, true]),
+            ("other samples",      |b| b.data = Some(ContentDigest::from_bytes([3; 32])),         [false, true]),
+            ("another figure",     |b| b.monitor = Metric::Accuracy,                              [false, false]),
+            ("another set",        |b| b.on_validation = !b.on_validation,                        [false, false]),
+        ];
+        for (name, change, want) in cases {
+            let mut before = before;
+            change(&mut before);
+            assert_eq!([before.is_of(&train), before.is_by_figure_of(&train)], want, "{name}");
+        }
     }
 
     #[test]
@@ -215,6 +273,8 @@ mod tests {
                 improved: 0.5,
                 waited: 1,
                 stalled: 1,
+                graph: None,
+                data: None,
             }),
             reduced_rate: Some(ReducedRate { learning_rate: 0.1, multiplier: 0.5 }),
         };

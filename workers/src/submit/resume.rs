@@ -9,7 +9,7 @@ use syncline_ps::checkpoint_file::{CheckpointAbout, CheckpointSamples};
 use syncline_rpc::input;
 use syncline_scheduler::{
     ids::JobId,
-    spec::{Layout, Optimizer, Parameter, ResumeSpec, Split, TrainSpec},
+    spec::{EvaluationsBefore, Layout, Optimizer, Parameter, ResumeSpec, Split, TrainSpec},
 };
 
 use super::SubmitError;
@@ -43,8 +43,10 @@ pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<Resumed, Sub
     }
     let is_other = about.samples.is_some_and(|there| there.digest != here.digest);
     let other_files = is_other.then(|| other_files(&about.resume.job));
-    let warnings = other_files.into_iter().chain(reduced_rate(&about.resume, train)).collect();
-    Ok(Resumed { file, at: about.resume, warnings })
+    let resume = about.resume;
+    let others = [other_files, other_evaluations(&resume, train), reduced_rate(&resume, train)];
+    let warnings = others.into_iter().flatten().collect();
+    Ok(Resumed { file, at: resume, warnings })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -83,6 +85,19 @@ fn other_files(job: &JobId) -> String {
         "the files are not, byte for byte, those that {job} was trained on: it goes on as if their samples were the same in the same order; if \
          they are not, begin anew with what it has learned, `model.forward.weights`"
     )
+}
+
+/// What becomes of evaluations that would be compared with those of this training, and measured something
+/// else.
+fn other_evaluations(resume: &ResumeSpec, train: &TrainSpec) -> Option<String> {
+    let measures_otherwise =
+        |before: &EvaluationsBefore| before.is_by_figure_of(train) && !before.is_of(train);
+    resume.evaluations.as_ref().filter(|before| measures_otherwise(before))?;
+    Some(format!(
+        "the evaluations of {} were of other files, or of a model or a loss that computes otherwise: which was the best, and how long none \
+         was better, counts anew from here",
+        resume.job
+    ))
 }
 
 /// What becomes of a learning rate that evaluations had reduced.
@@ -136,7 +151,14 @@ fn difference(there: &Layout, here: &Layout) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::spec::{DataSpec, Source, StepSettings};
+    use syncline_scheduler::{
+        ids::ContentDigest,
+        samples::SamplePosition,
+        sim::training,
+        spec::{
+            DataSpec, EvaluateSpec, LearningRate, Metric, ReduceOnPlateau, ReducedRate, Source, StepSettings,
+        },
+    };
 
     use super::*;
 
@@ -164,6 +186,82 @@ mod tests {
             assert_eq!(found.is_some(), want.is_some(), "{found:?}");
             assert!(want.is_none_or(|want| found.as_ref().unwrap().contains(want)), "{found:?}");
         }
+    }
+
+    /// A checkpoint of a job whose evaluations have shown something, and reduced its rate from 0.1.
+    fn evaluated(train: &TrainSpec, multiplier: Option<f64>) -> ResumeSpec {
+        ResumeSpec {
+            job: "before".parse().unwrap(),
+            checkpoint: 1,
+            epoch_samples: train.epoch_samples(),
+            train_samples: train.data.train_samples,
+            seed: train.seed,
+            shuffle: train.shuffle,
+            position: SamplePosition::default(),
+            iterations: 0,
+            iterations_torn: 0,
+            samples_torn: 0,
+            steps_by_round: false,
+            steps: Vec::new(),
+            evaluated: true,
+            evaluations: Some(EvaluationsBefore {
+                monitor: Metric::Loss,
+                on_validation: train.data.has_validation(),
+                best: 0.5,
+                best_samples: 0,
+                best_checkpoint: None,
+                improved: 0.5,
+                waited: 0,
+                stalled: 0,
+                graph: Some(train.model.evaluation_graph),
+                data: train.data.digest,
+            }),
+            reduced_rate: multiplier.map(|multiplier| ReducedRate { learning_rate: 0.1, multiplier }),
+        }
+    }
+
+    #[test]
+    fn it_is_said_what_becomes_of_a_reduced_rate_table() {
+        let train = |rate, least| TrainSpec {
+            learning_rate: LearningRate::constant(rate),
+            evaluate: Some(
+                EvaluateSpec::every_epochs(1)
+                    .reduce_on_plateau(ReduceOnPlateau::patience(3).min_learning_rate(least)),
+            ),
+            ..training("bsp".parse().unwrap(), 10, 1)
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // The rate here, its bound, what was left of 0.1 there.
+            (0.1,  0.0,  None,       None),
+            (0.1,  0.0,  Some(0.25), Some("from 0.1: this training goes on with 0.025;")),
+            (0.1,  0.05, Some(0.25), Some("from 0.1: this training goes on with 0.05;")),
+            (0.02, 0.0,  Some(0.25), Some("from 0.1 to 0.025: this training has another one, and begins with 0.02")),
+        ];
+        for (rate, least, multiplier, want) in cases {
+            let train = train(rate, least);
+            let said = reduced_rate(&evaluated(&train, multiplier), &train);
+            assert_eq!(said.is_some(), want.is_some(), "{said:?}");
+            assert!(want.is_none_or(|want| said.as_ref().unwrap().contains(want)), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_where_the_best_before_measured_something_else() {
+        let evaluate = Some(EvaluateSpec::every_epochs(1));
+        let train = TrainSpec { evaluate, ..training("bsp".parse().unwrap(), 10, 1) };
+        let resume = evaluated(&train, None);
+        assert_eq!(other_evaluations(&resume, &train), None);
+        let mut other = train.clone();
+        other.model.evaluation_graph = ContentDigest::from_bytes([7; 32]);
+        let said = other_evaluations(&resume, &other).unwrap();
+        assert!(
+            said.starts_with("the evaluations of before were of other files, or of a model or a loss"),
+            "{said}"
+        );
+        // By another figure, or by none, nothing is compared.
+        other.evaluate = None;
+        assert_eq!(other_evaluations(&resume, &other), None);
     }
 
     #[test]
