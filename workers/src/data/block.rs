@@ -74,6 +74,12 @@ impl Block {
         format!("{numbers} {:?}", self.shape)
     }
 
+    /// Whether these numbers and those of `other` are floats of the same shape, however many bits each has.
+    pub(super) fn is_of_floats_like(&self, other: &Self) -> bool {
+        let is_of_floats = |block: &Self| matches!(block.store, BlockData::F32(_) | BlockData::F64(_));
+        is_of_floats(self) && is_of_floats(other) && self.shape == other.shape
+    }
+
     /// Puts the samples of a test set, which are of the same kind, after these.
     pub(super) fn append(&mut self, other: Self) {
         match (&mut self.store, other.store) {

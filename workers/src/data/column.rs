@@ -81,14 +81,17 @@ impl Column {
     /// Puts the samples of a test set after these; `false` if they are of another shape or kept in another
     /// type.
     pub(super) fn append(&mut self, other: Self) -> bool {
-        if self.like().kind() != other.like().kind() {
+        let are_one_kind = self.like().kind() == other.like().kind();
+        if !are_one_kind && !self.like().is_of_floats_like(other.like()) {
             return false;
         }
+        // What stands last may be the validation set, with floats of the other width.
+        let may_join = |last: &Part, part: &Part| {
+            last.on_disk.is_none() && part.on_disk.is_none() && last.block.kind() == part.block.kind()
+        };
         for part in other.parts {
             match self.parts.last_mut() {
-                Some(last) if last.on_disk.is_none() && part.on_disk.is_none() => {
-                    last.block.append(part.block)
-                }
+                Some(last) if may_join(last, &part) => last.block.append(part.block),
                 _ => self.parts.push(Part { first_row: self.rows + part.first_row, ..part }),
             }
         }

@@ -171,6 +171,33 @@ mod tests {
     }
 
     #[test]
+    fn test_samples_may_be_floats_of_another_width_than_those_that_are_standardized() {
+        let folder = TempDir::new().unwrap();
+        let write = |name: &str, dtype, bytes: &[u8]| {
+            let arrays = [("table", TensorView::new(dtype, vec![2, 2], bytes).unwrap())];
+            let path = folder.path().join(name);
+            fs::write(&path, safetensors::serialize(arrays, None).unwrap()).unwrap();
+            Source::safetensors(path)
+        };
+        let narrow = write("narrow", Dtype::F32, &[1.0_f32, 2.0, 3.0, 6.0].map(f32::to_le_bytes).concat());
+        let wide = write("wide", Dtype::F64, &[1.0_f64, 2.0, 3.0, 6.0].map(f64::to_le_bytes).concat());
+        let wanted = ModelSignature {
+            inputs: vec![input("table", DataElement::F32, &[2])],
+            ..ModelSignature::default()
+        };
+        for (source, test) in [(&narrow, &wide), (&wide, &narrow), (&wide, &wide)] {
+            let spec =
+                DataSpec::new(source.clone()).with(|d| (d.standardize, d.test) = (true, Some(test.clone())));
+            // Between the two lies the validation set, with floats of the one or of the other.
+            for validation in [None, Some(narrow.clone()), Some(wide.clone())] {
+                let spec = spec.clone().with(|d| d.validation = validation);
+                let found = inspect(spec, &wanted, &[], 0).unwrap().spec;
+                assert_eq!((found.mean, found.std, found.train_samples), (vec![2.0, 4.0], vec![1.0, 2.0], 2));
+            }
+        }
+    }
+
+    #[test]
     fn what_one_setting_cannot_standardize_is_refused_table() {
         let folder = TempDir::new().unwrap();
         let shared = || write(&folder).with(|d| d.standardize = true);
