@@ -1,9 +1,6 @@
 //! Settings of normalization that make no sense, or do not go with the inputs of the model.
 
-use syncline_scheduler::{
-    spec::{DataElement, DataSpec, Normalization, Source},
-    suggestion::did_you_mean,
-};
+use syncline_scheduler::spec::{DataElement, DataSpec, Normalization, Source};
 
 use super::error::{DataError, FitError, SettingError};
 use super::signature::{InputSignature, ModelSignature};
@@ -92,10 +89,6 @@ fn check_input(name: &str, wanted: &ModelSignature) -> Result<(), FitError> {
                 unfit(format!("{} takes truth values, which are fed as they are", quoted(input)))
             }
         },
-        None => {
-            let meant = did_you_mean(name, wanted.inputs.iter().map(|input| input.name.as_str()));
-            let names: Vec<String> = wanted.inputs.iter().map(quoted).collect();
-            unfit(format!("it names `{name}`, and the model has the inputs {}{meant}", names.join(", ")))
-        }
+        None => unfit(wanted.has_no_input(name)),
     }
 }

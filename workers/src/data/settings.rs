@@ -2,10 +2,7 @@
 
 use std::collections::HashMap;
 
-use syncline_scheduler::{
-    spec::{CsvSource, DataSpec, Source, Split},
-    suggestion::did_you_mean,
-};
+use syncline_scheduler::spec::{CsvSource, DataSpec, Source, Split};
 
 use super::error::{DataError, FitError, SettingError};
 use super::normalization_settings;
@@ -92,19 +89,12 @@ fn check_inputs(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataErro
     }
     let is_wanted = |name: &String| wanted.inputs.iter().any(|input| input.name == *name);
     let unknown = spec.inputs.keys().find(|name| !is_wanted(name));
-    let names = || {
-        let names = wanted.inputs.iter().map(|input| format!("`{}`", input.name));
-        names.collect::<Vec<_>>().join(", ")
-    };
     if let Some(unknown) = unknown {
-        let meant = did_you_mean(unknown, wanted.inputs.iter().map(|input| input.name.as_str()));
-        let what = format!("it names `{unknown}`, and the model has the inputs {}{meant}", names());
-        return Err(FitError::UnfitInputs { what }.into());
+        return Err(FitError::UnfitInputs { what: wanted.has_no_input(unknown) }.into());
     }
     let has_columns = |name: &String| spec.inputs.get(name).is_some_and(|columns| !columns.is_empty());
     if let Some(input) = wanted.inputs.iter().find(|input| !has_columns(&input.name)) {
-        let what =
-            format!("it has no columns for `{}`, and the model has the inputs {}", input.name, names());
+        let what = format!("it has no columns for `{}`, and {}", input.name, wanted.named_inputs());
         return Err(FitError::UnfitInputs { what }.into());
     }
     let mut taken = HashMap::new();

@@ -1,6 +1,9 @@
 //! What a model wants of the data.
 
-use syncline_scheduler::spec::{DataElement, ModelSpec};
+use syncline_scheduler::{
+    spec::{DataElement, ModelSpec},
+    suggestion::did_you_mean,
+};
 
 /// What a model is fed with besides its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -9,6 +12,20 @@ pub struct ModelSignature {
     pub inputs: Vec<InputSignature>,
     /// `None` if the model takes no label; what the files hold of them is not looked at.
     pub label: Option<LabelSignature>,
+}
+
+impl ModelSignature {
+    /// That there is no input of this name, in words, with those that are there, one of which may be meant.
+    pub(super) fn has_no_input(&self, name: &str) -> String {
+        let meant = did_you_mean(name, self.inputs.iter().map(|input| input.name.as_str()));
+        format!("it names `{name}`, and {}{meant}", self.named_inputs())
+    }
+
+    /// Which inputs there are, in words.
+    pub(super) fn named_inputs(&self) -> String {
+        let names: Vec<String> = self.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+        format!("the model has the inputs {}", names.join(", "))
+    }
 }
 
 /// An input: its name and the shape of one sample. An axis without a length takes that of the data.
