@@ -9,6 +9,8 @@ mod cancellation;
 mod checkpoint;
 mod error;
 mod event_stream;
+#[cfg(test)]
+mod fake_engine;
 mod find;
 mod large_values;
 mod models;

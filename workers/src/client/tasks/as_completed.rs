@@ -11,13 +11,13 @@ use syncline_ps::client::MISSING_PATIENCE;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobRef,
-    tasks::{Bytes, TaskIndex, Value},
+    tasks::{Bytes, TaskIndex},
 };
 use tokio::time::{Instant, sleep};
 
 use super::{
     GraphRun, TaskError,
-    value::{self, decoded, pause},
+    value::{decoded, pause, rest_after_look},
 };
 use crate::{
     client::{Client, ClientError, calls::CALL_TIMEOUT, shard_absence::SHARD_PAUSE},
@@ -26,11 +26,6 @@ use crate::{
 
 /// Tasks that one call asks about: the engine decides nothing else while it looks at them.
 const MAX_ASKED: usize = 10_000;
-
-/// Looks take up a tenth of the time at most.
-const MOST_BUSY: u32 = 10;
-/// However long a look takes, the next one follows after so long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A task that has ended.
 #[derive(Debug)]
@@ -116,7 +111,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     /// [`value`](Completed::value).
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
         while let Some((index, task)) = self.next_ended().await? {
-            self.ask_for_small().await;
+            self.ask_for_small().await?;
             let value = match self.small.remove(&task) {
                 Some(bytes) => decoded(&self.run.job, task, &bytes),
                 None => self.run.value_of(task, Duration::ZERO).await,
@@ -150,19 +145,16 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     }
 
     /// Has the small values of many that have ended come in one answer.
-    async fn ask_for_small(&mut self) {
+    async fn ask_for_small(&mut self) -> Result<(), ClientError> {
         if self.asked_for > 0 || self.ended.len() < 2 {
-            return;
+            return Ok(());
         }
-        let asked: Vec<TaskIndex> = self.ended.iter().take(value::MAX_ASKED).map(|(_, task)| *task).collect();
-        // Who asks for one of them bears what passes, and says what does not.
-        let Ok(values) = self.run.client.values_now(&self.run.job, &asked).await else { return };
+        let ended = || self.ended.iter().map(|(_, task)| *task);
+        let values = self.run.client.small_values(&self.run.job, ended()).await?;
         self.asked_for = values.len();
-        for (task, value) in asked.into_iter().zip(values) {
-            if let Some(Value::Inline(bytes)) = value {
-                self.small.insert(task, bytes);
-            }
-        }
+        let small = ended().zip(values).filter_map(|(task, value)| Some((task, value?)));
+        self.small.extend(small);
+        Ok(())
     }
 
     /// Waits until a task has ended that was not given yet; `None` once each was.
@@ -181,9 +173,8 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 Err(error) => return Err(error),
             }
             if self.ended.is_empty() {
-                // Through a time without an engine it was not busy.
-                let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);
-                self.run.client.until_over(&self.run.job, pause(since.elapsed()).max(longest_look)).await;
+                let rest = pause(since.elapsed()).max(rest_after_look(asked.elapsed()));
+                self.run.client.until_over(&self.run.job, rest).await;
                 // No other has ended, and the shard that has it may have come back.
                 self.ended.append(&mut self.failed);
             }

@@ -1,22 +1,20 @@
 //! What many tasks gave.
 
-use std::{collections::VecDeque, panic::resume_unwind, time::Instant};
+use std::{collections::VecDeque, panic::resume_unwind};
 
 use serde::de::DeserializeOwned;
 use syncline_ps::client::MISSING_PATIENCE;
-use syncline_scheduler::tasks::{TaskIndex, Value};
-use tokio::task::JoinSet;
+use syncline_scheduler::tasks::TaskIndex;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     GraphRun, TaskError,
-    value::{MAX_ASKED, decoded},
+    value::{decoded, rest_after_look},
 };
 use crate::functions::TaskHandle;
 
 /// Tasks that are waited for, or whose large values are fetched, at a time.
 const MAX_AT_ONCE: usize = 32;
-/// Looks that find little take up a tenth of the time at most.
-const MOST_BUSY: u32 = 10;
 
 /// The place of a task among those that were asked for, and the task.
 type Open = VecDeque<(usize, TaskIndex)>;
@@ -38,11 +36,11 @@ impl GraphRun {
         loop {
             if open.len() > 1 && Instant::now() >= next_look {
                 let began = Instant::now();
-                let asked = open.len().min(MAX_ASKED);
-                if self.take_small(&mut open, &mut values).await? * 2 > asked {
+                let (taken, answered) = self.take_small(&mut open, &mut values).await?;
+                if taken * 2 > answered {
                     continue;
                 }
-                next_look = Instant::now() + began.elapsed() * MOST_BUSY;
+                next_look = Instant::now() + rest_after_look(began.elapsed());
             }
             while waiting.len() < MAX_AT_ONCE
                 && let Some((place, task)) = open.pop_front()
@@ -58,26 +56,69 @@ impl GraphRun {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// Takes the small values that the first of the open tasks have given. How many these are.
+    /// Takes the small values that the first of the open tasks have given. How many these are, and of how many
+    /// tasks the engine has answered.
     async fn take_small<T: DeserializeOwned>(
         &self,
         open: &mut Open,
         values: &mut [Option<T>],
-    ) -> Result<usize, TaskError> {
-        let asked: Vec<TaskIndex> = open.iter().take(MAX_ASKED).map(|(_, task)| *task).collect();
-        // Who waits for one of them bears what passes, and says what does not.
-        let Ok(given) = self.client.values_now(&self.job, &asked).await else { return Ok(0) };
-        let (mut taken, mut others) = (0, Vec::new());
-        for ((place, task), value) in open.drain(..given.len().min(asked.len())).zip(given) {
+    ) -> Result<(usize, usize), TaskError> {
+        let given = self.client.small_values(&self.job, open.iter().map(|(_, task)| *task)).await?;
+        let (answered, mut others) = (given.len(), Vec::new());
+        for ((place, task), value) in open.drain(..answered).zip(given) {
             match value {
-                Some(Value::Inline(bytes)) => {
-                    values[place] = Some(decoded(&self.job, task, &bytes)?);
-                    taken += 1;
-                }
-                Some(Value::Blob(_)) | None => others.push((place, task)),
+                Some(bytes) => values[place] = Some(decoded(&self.job, task, &bytes)?),
+                None => others.push((place, task)),
             }
         }
+        let taken = answered - others.len();
         others.into_iter().rev().for_each(|other| open.push_front(other));
-        Ok(taken)
+        Ok((taken, answered))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use syncline_rpc::{ClientServiceRequest as Request, ClientServiceResponse as Response};
+    use syncline_scheduler::{ids::JobRef, tasks::Value};
+
+    use super::*;
+    use crate::{
+        client::{Client, fake_engine},
+        functions::{Function, TaskGraph},
+    };
+
+    const SHORT: Function<(u64,), u64> = Function::new("short");
+
+    fn run(client: Client, tasks: u64) -> (GraphRun, Vec<TaskHandle<u64>>) {
+        let mut graph = TaskGraph::new("many");
+        let handles = (0..tasks).map(|n| graph.call(SHORT, (n,))).collect();
+        let job = JobRef { id: "many".parse().unwrap(), nonce: Some(1) };
+        (GraphRun::new(client, job, true, graph.number()), handles)
+    }
+
+    #[tokio::test]
+    async fn values_of_which_an_answer_holds_few_come_in_as_few_answers_as_that_takes() {
+        const HELD: usize = 100;
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let client = fake_engine::start(move |request| match request {
+            Request::Values { tasks, .. } => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let value = |task: &TaskIndex| {
+                    Some(Value::Inline(postcard::to_stdvec(&u64::from(task.0)).unwrap().into()))
+                };
+                Some(Response::Values(Ok(tasks.iter().take(HELD).map(value).collect())))
+            }
+            _ => None,
+        });
+        let (run, handles) = run(client.await, 950);
+        assert_eq!(run.get_all(&handles).await.unwrap(), Vec::from_iter(0..950));
+        assert_eq!(calls.load(Ordering::SeqCst), 10);
     }
 }

@@ -28,11 +28,21 @@ use crate::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Tasks whose values one call asks for.
-pub(super) const MAX_ASKED: usize = 1_000;
+const MAX_ASKED: usize = 1_000;
+/// Looks that find little take up a tenth of the time at most.
+const MOST_BUSY: u32 = 10;
+/// However long a look takes, the next one follows after so long: through a time without an engine it was not
+/// busy.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// How long to wait for the next look.
 pub(super) fn pause(waited: Duration) -> Duration {
     (waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+/// How long to do without looks after one that took so long.
+pub(super) fn rest_after_look(took: Duration) -> Duration {
+    took.saturating_mul(MOST_BUSY).min(LONGEST_REST)
 }
 
 impl GraphRun {
@@ -155,12 +165,22 @@ impl Client {
         Ok(None)
     }
 
-    /// What the first of these tasks have given, in their order: of as many as one answer holds.
-    pub(super) async fn values_now(
+    /// The small values that the first of these tasks have given, in their order: of as many as one answer
+    /// holds, and of none where the engine says what is for whoever asks for one of them to judge. What
+    /// passes was waited for already.
+    pub(super) async fn small_values(
         &self,
         job: &JobRef,
-        tasks: &[TaskIndex],
-    ) -> Result<Vec<Option<Value>>, ClientError> {
+        tasks: impl Iterator<Item = TaskIndex>,
+    ) -> Result<Vec<Option<Bytes>>, ClientError> {
+        let asked: Vec<TaskIndex> = tasks.take(MAX_ASKED).collect();
+        let given = unless_it_passes(self.values_now(job, &asked).await)?;
+        let small = |value| if let Some(Value::Inline(bytes)) = value { Some(bytes) } else { None };
+        Ok(given.into_iter().take(asked.len()).map(small).collect())
+    }
+
+    /// What the first of these tasks have given, in their order: of as many as one answer holds.
+    async fn values_now(&self, job: &JobRef, tasks: &[TaskIndex]) -> Result<Vec<Option<Value>>, ClientError> {
         let asked = &tasks[..tasks.len().min(MAX_ASKED)];
         self.retry_for(self.to_wait(), |c| {
             let (job, asked) = (job.clone(), asked.to_vec());
@@ -175,6 +195,15 @@ impl Client {
             async move { c.value(within(CALL_TIMEOUT), job, task).await }
         })
         .await
+    }
+}
+
+/// What was given to a call that was repeated for as long as whoever waits is patient: what passes has had its
+/// time by then. Any other error is told again to whoever asks for one of the tasks, who knows what it means.
+fn unless_it_passes<T>(given: Result<Vec<T>, ClientError>) -> Result<Vec<T>, ClientError> {
+    match given {
+        Err(error) if !error.is_passing() => Ok(Vec::new()),
+        given => given,
     }
 }
 
@@ -215,6 +244,23 @@ mod tests {
     use syncline_scheduler::ids::ContentDigest;
 
     use super::*;
+
+    #[test]
+    fn an_engine_that_was_waited_for_in_vain_is_not_waited_for_once_more() {
+        let asked =
+            |fault: EngineFault| unless_it_passes::<u8>(Err(fault.into())).map_err(|error| error.code());
+        let away = asked(EngineFault::Store { cause: "no answer".into() });
+        assert_eq!(away.unwrap_err().to_string(), "E135");
+        let unknown = asked(EngineFault::UnknownJob { job: "sums".parse().unwrap() });
+        assert!(unknown.unwrap().is_empty(), "whoever asks for one knows whether it may come back");
+        assert_eq!(unless_it_passes(Ok(vec![7])).unwrap(), [7]);
+    }
+
+    #[test]
+    fn a_look_that_waited_for_an_engine_puts_the_next_one_off_for_seconds_only() {
+        assert_eq!(rest_after_look(Duration::from_millis(20)), Duration::from_millis(200));
+        assert_eq!(rest_after_look(Duration::from_secs(120)), LONGEST_REST);
+    }
 
     #[tokio::test]
     async fn a_value_on_a_shard_that_is_away_is_waited_for_and_one_that_is_lost_is_not_table() {
