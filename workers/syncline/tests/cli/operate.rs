@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Ended, Killed, Up, command, folder, kill, processes, syncline, wait_until},
+    rig::{Ended, Killed, Up, command, folder, kill, processes, runs, syncline, wait_until},
 };
 
 /// Longer than any command may take to say what is wrong.
@@ -385,6 +385,37 @@ fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
     cluster.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", said());
     assert_eq!(events.wait().unwrap().code(), Some(0), "{}", told());
+}
+
+#[test]
+fn metrics_are_followed_on_where_a_new_engine_finds_another_redis_for_a_while() {
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &[]).ok();
+    wait_until("it has points", || cluster.run(&["metrics", "points"]).out.lines().count() > 1);
+    let drawn = cluster.dir.path().join("curve.svg");
+    let (mut metrics, told) =
+        cluster.begin(&["metrics", "points", "--plot", drawn.to_str().unwrap(), "--follow"]);
+    let told = || fs::read_to_string(&told).unwrap();
+    wait_until("it follows", || told().contains("written again every"));
+    let engine = || processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    let change_databases = || {
+        // It would start the next engine before that.
+        kill("STOP", cluster.up.pid());
+        let killed = engine();
+        kill("KILL", killed);
+        wait_until("the engine is gone", || !runs(killed));
+        assert!(cluster.up.redis("SWAPDB 0 5").contains("+OK"));
+        kill("CONT", cluster.up.pid());
+    };
+    change_databases();
+    wait_until("it says that the job is not known", || {
+        assert!(metrics.try_wait().unwrap().is_none(), "it gave up: {}", told());
+        told().contains("still watching: [E131]")
+    });
+    change_databases();
+    wait_until("the job is seen again", || told().contains("the job is seen again"));
+    cluster.run(&["cancel", "points"]).ok();
+    assert_eq!(metrics.wait().unwrap().code(), Some(0), "{}", told());
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl Failure {
         &self.hint
     }
 
+    /// The error, where it is of this type.
+    pub(crate) fn error_as<T: Error + 'static>(&self) -> Option<&T> {
+        self.error.as_deref()?.downcast_ref()
+    }
+
     /// The error and its causes, outermost first.
     fn chain(&self) -> Vec<String> {
         let Some(error) = self.error.as_deref() else { return Vec::new() };

@@ -1,6 +1,9 @@
 //! Looks again and again at trainings until they are over.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use syncline_rpc::status::JobPhase;
 
@@ -10,8 +13,9 @@ use crate::cli::{CliError, Exit, Failure, jobs::problem::Problem, say};
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Loads trainings again and shows them until all are over. While the engine is away, or has trouble with
-/// Redis, or what is shown cannot be written, it says so and goes on; a job that was deleted, or submitted
+/// Loads trainings again and shows them until all are over. While the engine is away, has trouble with Redis,
+/// or has just taken the lead and does not know a job, or what is shown cannot be written, it says so and
+/// goes on; a job that was deleted, or submitted
 /// anew, stays as it was last seen.
 pub(super) async fn until_over(
     sources: &Sources,
@@ -20,6 +24,7 @@ pub(super) async fn until_over(
 ) -> Result<(), Failure> {
     let (mut unseen, mut unwritten) = (Problem::default(), Problem::default());
     let is_over = |of: &Training| of.job.is_over();
+    let mut seen = vec![Instant::now(); trainings.len()];
     let mut open: BTreeSet<usize> = (0..trainings.len()).filter(|n| !is_over(&trainings[*n])).collect();
     if open.is_empty() {
         return Ok(());
@@ -31,6 +36,7 @@ pub(super) async fn until_over(
             match sources.load(&trainings[n].name).await {
                 Ok(now) => {
                     unseen.passed();
+                    seen[n] = Instant::now();
                     if now.job.state == JobPhase::Damaged {
                         let reason = now.job.reason.as_deref().unwrap_or_default();
                         say(&format!("job {} is damaged: {reason}", now.job.id));
@@ -52,6 +58,7 @@ pub(super) async fn until_over(
                 }
                 Err(failure) => match failure.exit() {
                     Exit::Unreachable | Exit::Redis => unseen.say(&failure),
+                    _ if sources.may_come_back(&failure, seen[n].elapsed()).await => unseen.say(&failure),
                     Exit::JobFailed => {
                         say(&failure.to_string());
                         open.remove(&n);

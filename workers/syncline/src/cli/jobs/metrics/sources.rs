@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::{Client, Patience};
+use syncline_workers::client::{Client, ClientError, Patience};
 
 use super::{MetricsArgs, Training};
 use crate::cli::{
@@ -73,6 +73,15 @@ impl Sources {
         let source = file.map_or(self.engine.as_ref(), |file| self.files.get(file));
         let source = source.expect("a cluster was connected to where a job is in no file");
         Training::load(source, job, name.to_owned()).await
+    }
+
+    /// Whether a training that was loaded so long ago may be there all the same: an engine that has just taken
+    /// the lead may have found another Redis, for a while.
+    pub(super) async fn may_come_back(&self, failure: &Failure, seen_ago: Duration) -> bool {
+        match (&self.engine, failure.error_as::<ClientError>()) {
+            (Some(Source::Engine { client, .. }), Some(error)) => client.may_come_back(error, seen_ago).await,
+            _ => false,
+        }
     }
 }
 
