@@ -69,7 +69,8 @@ impl Client {
     /// before.
     ///
     /// # Errors
-    /// E146 if the job has no such checkpoint, E244 if the file cannot be written.
+    /// E146 if the job has no such checkpoint, E244 if the file cannot be written, E650 if another job took the
+    /// name meanwhile.
     pub async fn save_checkpoint(
         &self,
         job: &JobId,
@@ -77,9 +78,11 @@ impl Client {
         path: impl Into<PathBuf>,
     ) -> Result<SavedCheckpoint, FetchError> {
         let path = path.into();
+        let of = self.status(job).await?.job.job_ref();
         let train = self.training(job).await?;
         let samples = CheckpointSamples::of(&train.data, train.seed);
         let kept = self.checkpoint_parts(job, number).await?;
+        self.check_not_replaced(&of).await?;
         let (client, runtime) = (self.clone(), Handle::current());
         // Ours, not of the thread that writes: whoever gives this call up leaves nothing behind.
         let unfinished = Unfinished::new(&path);

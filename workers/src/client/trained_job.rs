@@ -6,7 +6,7 @@ use syncline_scheduler::{
     spec::{SettingList, TrainSpec},
 };
 
-use super::{Client, ClientError, FetchError, Weights, calls::CALL_TIMEOUT};
+use super::{Client, ClientError, FetchError, Weights, calls::CALL_TIMEOUT, weights::Kept};
 use crate::export::{TrainedModel, fill_of_job};
 
 /// What a job has learned, how it was evaluated, and on what.
@@ -44,9 +44,11 @@ impl Client {
     /// # Errors
     /// As [`trained_model`](Self::trained_model), and E138 if the job is one of general tasks.
     pub async fn trained_job(&self, job: &JobId) -> Result<TrainedJob, FetchError> {
+        let status = self.status(job).await?.job;
         let train = self.training(job).await?;
-        let settings = self.status(job).await?.job.settings;
-        let (model, weights) = self.kept(job).await?;
+        let Kept { model, snapshot: weights, .. } = self.kept(job).await?;
+        self.check_not_replaced(&status.job_ref()).await?;
+        let settings = status.settings;
         let (model, weights) = (self.blob(model).await?, Weights::of_file(self.blob(weights).await?));
         let model = fill_of_job(&model, job, weights.as_bytes(), &train.data)?;
         let evaluation_graph = self.blob(train.model.evaluation_graph).await?;

@@ -92,6 +92,15 @@ impl Client {
         .await
     }
 
+    /// Refuses a job whose name another one has by now: what was read by the name may be of that one.
+    ///
+    /// # Errors
+    /// As [`is_over`](Self::is_over).
+    #[doc(hidden)]
+    pub async fn check_not_replaced(&self, job: &JobRef) -> Result<(), ClientError> {
+        self.is_over(job).await.map(drop)
+    }
+
     /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes
     /// wrong shows at the next poll.
     pub(super) async fn until_over(&self, job: &JobRef, wait: Duration) {

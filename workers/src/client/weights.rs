@@ -18,7 +18,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     fault_code::FaultCode,
-    ids::{ContentDigest, JobId},
+    ids::{ContentDigest, JobId, JobRef},
     spec::TrainSpec,
 };
 use tokio::time::sleep;
@@ -130,6 +130,14 @@ impl FetchError {
     }
 }
 
+/// Where the model of a job and its newest snapshot lie.
+pub(super) struct Kept {
+    /// The submission whose they are: what is read by the name later may be of another one.
+    pub of: JobRef,
+    pub model: ContentDigest,
+    pub snapshot: ContentDigest,
+}
+
 /// One parameter, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -207,7 +215,7 @@ impl Client {
     /// no shard gives it as long as this client is patient; E300 if no engine is reached, E136 if none
     /// leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
-        Ok(Weights(self.blob(self.kept(job).await?.1).await?))
+        Ok(Weights(self.blob(self.kept(job).await?.snapshot).await?))
     }
 
     /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes
@@ -218,7 +226,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot
-    /// does not fit the model.
+    /// does not fit the model, E650 if another job took the name meanwhile.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
         Ok(self.trained(job).await?.0)
     }
@@ -235,21 +243,27 @@ impl Client {
     }
 
     /// The trained model, and how it was trained.
-    async fn trained(&self, job: &JobId) -> Result<(TrainedModel, TrainSpec), FetchError> {
-        let (model, snapshot) = self.kept(job).await?;
+    ///
+    /// # Errors
+    /// As [`trained_model`](Self::trained_model).
+    #[doc(hidden)]
+    pub async fn trained(&self, job: &JobId) -> Result<(TrainedModel, TrainSpec), FetchError> {
+        let Kept { of, model, snapshot } = self.kept(job).await?;
         let train = self.training(job).await?;
+        self.check_not_replaced(&of).await?;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
         Ok((fill_of_job(&model, job, &snapshot, &train.data)?, train))
     }
 
-    /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its
-    /// last weights.
-    pub(super) async fn kept(&self, job: &JobId) -> Result<(ContentDigest, ContentDigest), FetchError> {
+    /// A job's model and its newest snapshot. A job that has just ended may still write its last weights.
+    pub(super) async fn kept(&self, job: &JobId) -> Result<Kept, FetchError> {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
             let status = self.status(job).await?.job;
             match (status.model_digest, status.snapshot_digest) {
-                (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
+                (Some(model), Some(snapshot)) => {
+                    return Ok(Kept { of: status.job_ref(), model, snapshot });
+                }
                 _ if status.weights_pending && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
                 _ => return Err(no_snapshot(job, &status)),
             }
@@ -327,9 +341,38 @@ pub(super) fn after_loss(job: &JobId) -> String {
 mod tests {
     use std::{cell::Cell, fs};
 
-    use syncline_rpc::ShardFault;
+    use syncline_rpc::{
+        CheckpointParts, ClientServiceRequest as Request, ClientServiceResponse as Response, JobRecord,
+        ShardFault,
+    };
+    use syncline_scheduler::{
+        samples::SamplePosition,
+        sim::{training, training_job},
+        spec::{NodeKind, ResumeSpec},
+    };
 
     use super::*;
+    use crate::client::fake_engine;
+
+    fn resume() -> ResumeSpec {
+        ResumeSpec {
+            job: "digits".parse().unwrap(),
+            checkpoint: 1,
+            epoch_samples: 10,
+            train_samples: 10,
+            seed: 0,
+            shuffle: true,
+            position: SamplePosition::default(),
+            iterations: 0,
+            iterations_torn: 0,
+            samples_torn: 0,
+            steps_by_round: false,
+            evaluated: true,
+            evaluations: None,
+            reduced_rate: None,
+            steps: Vec::new(),
+        }
+    }
 
     #[test]
     fn submitting_anew_is_advised_only_where_no_weights_are_to_come() {
@@ -349,6 +392,52 @@ mod tests {
             assert_eq!(error.code(), "E246");
             assert!(error.hint().unwrap().starts_with(want), "{state} {pending}: {error}");
         }
+    }
+
+    /// As while somebody submits it again with `--replace`: what the settings are of nobody knows.
+    #[tokio::test]
+    async fn a_job_that_is_replaced_while_it_is_read_is_not_mixed_with_the_other_one() {
+        let digest = ContentDigest::LOWEST.to_string();
+        let client = fake_engine::start(move |request| {
+            Some(match request {
+                Request::Job { .. } => {
+                    let fields = [
+                        ("id", "digits"),
+                        ("state", "done"),
+                        ("nonce", "1"),
+                        ("model_digest", &*digest),
+                        ("snapshot_digest", &*digest),
+                    ];
+                    let job = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+                    Response::Job(Ok(JobRecord { job, ..JobRecord::default() }))
+                }
+                Request::Training { .. } => {
+                    let job = training_job(training("bsp".parse().unwrap(), 64, 32));
+                    let mut nodes = job.nodes.into_iter().map(|node| node.kind);
+                    let train = nodes.find_map(|kind| match kind {
+                        NodeKind::Train(train) => Some(*train),
+                        _ => None,
+                    });
+                    Response::Training(Ok(train.unwrap()))
+                }
+                Request::Checkpoint { .. } => {
+                    Response::Checkpoint(Ok(CheckpointParts { resume: resume(), parts: Vec::new() }))
+                }
+                Request::WaitJob { job, .. } => {
+                    assert_eq!(job.nonce, Some(1));
+                    Response::WaitJob(Err(EngineFault::Replaced { job: job.id }))
+                }
+                _ => return None,
+            })
+        });
+        let (client, job) = (client.await, "digits".parse().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("digits.safetensors");
+        assert_eq!(client.trained_model(&job).await.unwrap_err().code(), "E650");
+        assert_eq!(client.trained_model_with_normalization(&job).await.unwrap_err().code(), "E650");
+        assert_eq!(client.trained_job(&job).await.unwrap_err().code(), "E650");
+        assert_eq!(client.save_checkpoint(&job, None, &file).await.unwrap_err().code(), "E650");
+        assert!(!file.exists());
     }
 
     #[test]

@@ -153,8 +153,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
             let cluster = args.connection.find()?;
             block_on_until_stopped(async {
                 let (client, _) = Client::connect(&cluster).await?;
-                let exported = export_job(&client, job, format, args).await?;
-                warn_if_cut_short(&client.status(job).await?.job);
+                let job = client.status(job).await?.job;
+                let exported = export_job(&client, &job, format, args).await?;
+                warn_if_cut_short(&job);
                 Ok::<_, Failure>(exported)
             })?
         }
@@ -181,29 +182,31 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.json { print_json(&exported) } else { print(&exported.text()) }
 }
 
-/// Writes what a job has trained.
+/// Writes what a job has trained. What is fetched by the name is of no other job that has taken it meanwhile.
 async fn export_job(
     client: &Client,
-    job: &JobId,
+    status: &JobStatus,
     format: &'static str,
     args: &ExportArgs,
 ) -> Result<Exported, Failure> {
-    let of = format!("job {job}");
+    let (job, of) = (&status.id, format!("job {}", status.id));
     if format == SAFETENSORS {
-        let settings = client.status(job).await?.job.settings;
-        if chooses_parameters(&settings) {
+        if chooses_parameters(&status.settings) {
             say("frozen parameters are not in it: a name that ends with .onnx gets the whole model");
         }
         let weights = client.weights(job).await?;
+        client.check_not_replaced(&status.job_ref()).await?;
         return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), Formulas::default());
     }
-    if args.with_normalization {
-        let trained = client.trained_model_with_normalization(job).await?;
-        return put(args, of, format, &trained.onnx, trained.parameters, Formulas::default());
-    }
-    let trained = client.trained_model(job).await?;
-    let train = client.training(job).await?;
-    put(args, of, format, &trained.onnx, trained.parameters, Formulas::of(&train.data))
+    let (trained, formulas) = match args.with_normalization {
+        true => (client.trained_model_with_normalization(job).await?, Formulas::default()),
+        false => {
+            let (trained, train) = client.trained(job).await?;
+            (trained, Formulas::of(&train.data))
+        }
+    };
+    client.check_not_replaced(&status.job_ref()).await?;
+    put(args, of, format, &trained.onnx, trained.parameters, formulas)
 }
 
 /// Whether the settings of a job say which parameters train, and so leave some out of its weights.
