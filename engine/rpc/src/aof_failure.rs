@@ -6,7 +6,7 @@ const AOF_FAILURE: &str = "Errors writing to the AOF file";
 /// What the user can do about it.
 pub const AOF_HINT: &str = "see to the disk of the Redis server; after one flush of its append-only file that failed (fsync) it refuses all writes although \
      the disk is well again, until the file is written anew: `redis-cli BGREWRITEAOF`, or start the server again. The engine sends that command once \
-     a minute, where its Redis user may (`+bgrewriteaof`), unless the disk is full";
+     a minute, where its Redis user may (`+bgrewriteaof`), and every ten minutes while the disk is full";
 
 /// How operating systems say that there is no room: no space on the disk, or none that its user may take.
 const NO_ROOM: [&str; 2] = ["No space left on device", "uota exceeded"];
@@ -16,7 +16,8 @@ pub fn is_aof_failure(said: &str) -> bool {
     said.contains(AOF_FAILURE)
 }
 
-/// Whether it refuses them because the disk is full: it takes writes again by itself once there is room.
+/// Whether it refuses them because the disk is full: after a write that found no room it takes them again by
+/// itself once there is some, after a flush (fsync) it does not.
 pub fn is_of_full_disk(said: &str) -> bool {
     is_aof_failure(said) && NO_ROOM.iter().any(|words| said.contains(words))
 }

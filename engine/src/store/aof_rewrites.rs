@@ -2,19 +2,18 @@
 //!
 //! After one flush of the file that failed (fsync) a server refuses all writes, and flushes nothing until
 //! there is something to write: it would refuse them for ever, although its disk is well again.
-//! `BGREWRITEAOF` is allowed there, writes and flushes everything anew, and writes go on. A full disk is no
-//! reason for it: the server repeats the write by itself every second, and a second file of everything would
-//! take what room somebody makes.
+//! `BGREWRITEAOF` is allowed there, writes and flushes everything anew, and writes go on. Where the disk is
+//! full it is asked seldom: a write that found no room the server repeats by itself every second, and a second
+//! file of everything would take what room somebody makes. A flush that found none says the same, and is never
+//! repeated.
 
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use syncline_rpc::threads::lock;
+use syncline_rpc::{is_of_full_disk, threads::lock};
 use tracing::{info, warn};
-
-use syncline_rpc::is_of_full_disk;
 
 use super::{error::StoreError, redis_store::RedisStore};
 
@@ -22,6 +21,8 @@ use super::{error::StoreError, redis_store::RedisStore};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two times: each writes everything that the server has.
 const PAUSE: Duration = Duration::from_secs(60);
+/// Both of them where the disk is full.
+const FULL_PAUSE: Duration = Duration::from_secs(600);
 /// In the answer of a server that does just that already, as where it takes longer than [`PAUSE`].
 const UNDER_WAY: &str = "rewriting already in progress";
 
@@ -81,11 +82,14 @@ impl Failing {
     fn is_due<T>(&mut self, written: &Result<T, StoreError>, now: Instant) -> bool {
         match written {
             Ok(_) => self.since = None,
-            Err(StoreError::AppendOnlyFile { cause, .. }) if is_of_full_disk(cause) => self.since = None,
-            Err(StoreError::AppendOnlyFile { .. }) => {
+            Err(StoreError::AppendOnlyFile { cause, .. }) => {
+                let (patience, pause) = match is_of_full_disk(cause) {
+                    true => (FULL_PAUSE, FULL_PAUSE),
+                    false => (self.patience, PAUSE),
+                };
                 let since = *self.since.get_or_insert(now);
-                let is_due = now.duration_since(since) >= self.patience
-                    && self.asked.is_none_or(|asked| now.duration_since(asked) >= PAUSE);
+                let is_due = now.duration_since(since) >= patience
+                    && self.asked.is_none_or(|asked| now.duration_since(asked) >= pause);
                 if is_due {
                     self.asked = Some(now);
                 }
@@ -121,7 +125,7 @@ mod tests {
         let full = || failed("No space left on device");
         let away = || Err(StoreError::Unavailable { op: "commit", cause: "no answer".into() });
         #[rustfmt::skip]
-        let cases: [(u64, Result<(), StoreError>, bool); 20] = [
+        let cases: [(u64, Result<(), StoreError>, bool); 22] = [
             // at s, what became of a write, asked
             (0,   refused(), false),
             (9,   refused(), false),
@@ -139,14 +143,16 @@ mod tests {
             // One that the server gets over by itself.
             (300, refused(), false),
             (305, Ok(()),    false),
-            // The server repeats what found no room.
-            (400, full(),    false),
-            (411, full(),    false),
-            (480, full(),    false),
+            // The server repeats a write that found no room, and no flush that found none.
+            (400,  full(),    false),
+            (411,  full(),    false),
+            (999,  full(),    false),
+            (1000, full(),    true),
+            (1100, full(),    false),
             // Somebody made room, and now a flush fails.
-            (481, refused(), false),
-            (490, refused(), false),
-            (491, refused(), true),
+            (1101, refused(), true),
+            (1102, Ok(()),    false),
+            (1103, refused(), false),
         ];
         let AofRewrites(failing) = AofRewrites::default();
         let begun = Instant::now();
