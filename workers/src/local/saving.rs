@@ -6,6 +6,7 @@ use std::{
 };
 
 use syncline_ps::{PsError, server};
+use syncline_rpc::threads;
 use tracing::warn;
 
 /// How long a full disk, or somebody who is still served, may hold the stop up: as long as `syncline up`
@@ -32,8 +33,19 @@ impl StartingShards {
 
 impl Drop for StartingShards {
     fn drop(&mut self) {
-        // The log names what cannot be kept.
-        let _ = stop_and_save(mem::take(&mut self.0));
+        let mut shards = mem::take(&mut self.0);
+        if shards.is_empty() {
+            return;
+        }
+        // Who gives up the start may be async code, whose threads must not wait for the end of a runtime. The log
+        // names what cannot be kept.
+        thread::scope(|scope| {
+            let save = || stop_and_save(mem::take(&mut shards));
+            if let Err(none) = threads::spawn_scoped(scope, "local-save", save) {
+                warn!(%none, "no thread for shards that stop");
+            }
+        });
+        let _ = stop_and_save(shards);
     }
 }
 
@@ -56,4 +68,34 @@ fn wait_and_retry(error: &PsError, deadline: Instant) -> bool {
         thread::sleep(RETRY_INTERVAL);
     }
     in_time
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use syncline_rpc::Token;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn shards_whose_start_async_code_gives_up_are_stopped_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || server::Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            token: Token::generate(),
+            state_dir: dir.path().to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 1,
+            engine: None,
+            advertise: None,
+        };
+        let mut starting = StartingShards::default();
+        starting.push(server::start(options()).unwrap());
+        Runtime::new().unwrap().block_on(async { drop(starting) });
+        // The folder is nobody's any more.
+        server::start(options()).unwrap().stop();
+    }
 }
