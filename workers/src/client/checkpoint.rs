@@ -160,7 +160,7 @@ fn write(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use syncline_scheduler::{
         samples::SamplePosition,
         spec::{DataSpec, Source},
@@ -168,9 +168,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_no_file_makes_way_for_none_and_what_fails_leaves_nothing() {
-        let resume = ResumeSpec {
+    pub(in crate::client) fn resume() -> ResumeSpec {
+        ResumeSpec {
             job: "digits".parse().unwrap(),
             checkpoint: 1,
             epoch_samples: 10,
@@ -186,7 +185,12 @@ mod tests {
             evaluations: None,
             reduced_rate: None,
             steps: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_makes_way_for_none_and_what_fails_leaves_nothing() {
+        let resume = resume();
         let samples = CheckpointSamples::of(&DataSpec::new(Source::csv("a.csv")), 0);
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("folder");

@@ -346,33 +346,12 @@ mod tests {
         ShardFault,
     };
     use syncline_scheduler::{
-        samples::SamplePosition,
         sim::{training, training_job},
-        spec::{NodeKind, ResumeSpec},
+        spec::NodeKind,
     };
 
     use super::*;
-    use crate::client::fake_engine;
-
-    fn resume() -> ResumeSpec {
-        ResumeSpec {
-            job: "digits".parse().unwrap(),
-            checkpoint: 1,
-            epoch_samples: 10,
-            train_samples: 10,
-            seed: 0,
-            shuffle: true,
-            position: SamplePosition::default(),
-            iterations: 0,
-            iterations_torn: 0,
-            samples_torn: 0,
-            steps_by_round: false,
-            evaluated: true,
-            evaluations: None,
-            reduced_rate: None,
-            steps: Vec::new(),
-        }
-    }
+    use crate::client::{checkpoint::tests::resume, fake_engine};
 
     #[test]
     fn submitting_anew_is_advised_only_where_no_weights_are_to_come() {
