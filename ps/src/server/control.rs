@@ -70,11 +70,7 @@ impl Control {
         work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
         self.while_serving().await;
-        let fenced = move |shared: &Arc<Shared>| {
-            shared.jobs.fence().check(epoch)?;
-            work(shared)
-        };
-        let done = self.clone().blocking(fenced).await;
+        let done = self.clone().fenced(epoch, work).await;
         if done.is_err() {
             // The job may be over here only because another process serves it by now, or since the engine that
             // leads by now does not know it: whoever led before must not end it for that.
@@ -114,6 +110,19 @@ impl Control {
         self.order_with_standby(epoch, move |s| {
             let shard = s.jobs.find(&run)?;
             Ok((work(s, &shard)?, Some(shard)))
+        })
+        .await
+    }
+
+    /// Runs `work` where it may block, unless an engine has led since the one that ordered it.
+    async fn fenced<T: Send + 'static>(
+        self,
+        epoch: EngineEpoch,
+        work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
+    ) -> Result<T, ShardFault> {
+        self.blocking(move |shared| {
+            shared.jobs.fence().check(epoch)?;
+            work(shared)
         })
         .await
     }
@@ -341,8 +350,7 @@ impl Shard for Control {
         run: RunId,
         retention: Retention,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.fenced(epoch, move |s| {
             checkpoints::retain(s, &run, &retention)?;
             // One that was set aside has no standby to tell.
             if let Some(shard) = s.jobs.find_open(&run) {
@@ -405,8 +413,7 @@ impl Shard for Control {
 
     async fn discard(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         // Whether it serves or follows.
-        self.blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.fenced(epoch, move |s| {
             standby_aside::give_up(s, &run)?;
             s.jobs.close(epoch, &run)?;
             s.freed.note();
@@ -423,8 +430,7 @@ impl Shard for Control {
         keep: Vec<ContentDigest>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault> {
-        self.blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.fenced(epoch, move |s| {
             s.blobs.collect(&range, &keep.into_iter().collect(), Duration::from_secs(older_than_s))
         })
         .await
@@ -439,8 +445,7 @@ impl Shard for Control {
         older_than_s: u64,
         gc: FolderGc,
     ) -> Result<Forgotten, ShardFault> {
-        self.blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
+        self.fenced(epoch, move |s| {
             forgotten_folders::collect(s, what, &known, Duration::from_secs(older_than_s), gc)
         })
         .await
@@ -452,11 +457,7 @@ impl Shard for Control {
         epoch: EngineEpoch,
         digests: Vec<ContentDigest>,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
-            s.jobs.fence().check(epoch)?;
-            s.blobs.remove(digests.into_iter())
-        })
-        .await
+        self.fenced(epoch, move |s| s.blobs.remove(digests.into_iter())).await
     }
 
     async fn has_blobs(self, _: Context, digests: Vec<ContentDigest>) -> Vec<bool> {

@@ -69,11 +69,6 @@ fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
     }
 }
 
-/// Whether the engine says that a shard is served there.
-pub(super) fn is_at(job: &JobShard, shard: u32, address: &str) -> bool {
-    job.shards().get(shard as usize).is_some_and(|now| now == address)
-}
-
 /// Fetches one round after the other until an error, or until another process serves that shard.
 fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> LinkError {
     let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
@@ -91,7 +86,7 @@ fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, roun
                     // stops.
                     None if job.is_over() || shared.stopping().is_err() => return Ok(()),
                     // It serves that shard no more, and may wait for a round that it is never ordered.
-                    None if !is_at(job, shard, address) => return Ok(()),
+                    None if !job.has_shard_at(shard, address) => return Ok(()),
                     None => {}
                 }
             };

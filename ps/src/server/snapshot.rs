@@ -21,7 +21,6 @@ use super::{
     blobs::{PendingFile, disk_fault},
     checkpoints::{folder_name, make_durably},
     damaged_snapshot,
-    norms::is_at,
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
@@ -218,7 +217,7 @@ fn append_part(
                 }
                 Some((reply, _)) => return Err(unexpected_reply(&reply)),
                 // It may wait for a barrier that it is never ordered.
-                None if !is_at(shard, position.index, address) => {
+                None if !shard.has_shard_at(position.index, address) => {
                     return Err(io::Error::other("another process serves that shard by now").into());
                 }
                 None => {}
@@ -297,15 +296,21 @@ mod tests {
         shard.add_barrier(EPOCH, rig::round_of(worker)).unwrap();
     }
 
+    /// Two shards, and the part of a job that each has.
+    fn two_with_parts() -> (Two, [Arc<JobShard>; 2]) {
+        let two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        rig::follow_orders(&two.second, ReplicaRole::Primary { term: 1 }, None);
+        let shards = [String::new(), two.address.clone()];
+        let parts = [0, 1].map(|index| part(index, &shards));
+        two.first.jobs.restore(parts[0].clone());
+        two.second.jobs.restore(parts[1].clone());
+        (two, parts)
+    }
+
     #[test]
     fn the_latest_values_of_two_shards_are_of_one_version_where_a_round_closes_on_one_of_them_first() {
-        let two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        let (two, [first, second]) = two_with_parts();
         let (own, peer) = (&two.first, &two.second);
-        rig::follow_orders(peer, ReplicaRole::Primary { term: 1 }, None);
-        let shards = [String::new(), two.address.clone()];
-        let [first, second] = [0, 1].map(|index| part(index, &shards));
-        own.jobs.restore(first.clone());
-        peer.jobs.restore(second.clone());
         close_round(&second);
         let file = thread::scope(|scope| {
             let written = scope.spawn(|| write(own, first.run(), None, "last").unwrap());
@@ -325,13 +330,8 @@ mod tests {
 
     #[test]
     fn a_part_is_not_awaited_of_a_process_that_serves_its_shard_no_more() {
-        let two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        let (two, [first, _]) = two_with_parts();
         let (own, peer) = (&two.first, &two.second);
-        rig::follow_orders(peer, ReplicaRole::Primary { term: 1 }, None);
-        let shards = [String::new(), two.address.clone()];
-        let [first, second] = [0, 1].map(|index| part(index, &shards));
-        own.jobs.restore(first.clone());
-        peer.jobs.restore(second);
         close_round(&first);
         let fault = thread::scope(|scope| {
             let written = scope.spawn(|| write(own, first.run(), None, "last"));

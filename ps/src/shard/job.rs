@@ -193,6 +193,11 @@ impl JobShard {
         lock(&self.shards).clone()
     }
 
+    /// Whether that shard is served there, as far as the engine has said.
+    pub fn has_shard_at(&self, shard: u32, address: &str) -> bool {
+        lock(&self.shards).get(shard as usize).is_some_and(|now| now == address)
+    }
+
     /// Replaces the addresses of the shards.
     pub fn set_addresses(&self, shards: &[String]) {
         *lock(&self.shards) = shards.to_vec();
