@@ -84,6 +84,9 @@ pub trait ClientService {
         first: TaskIndex,
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault>;
+    /// Refuses blobs of which no shard keeps one (E132): before a job makes room for a graph in several parts,
+    /// of which each names its own.
+    async fn check_blobs(digests: Vec<ContentDigest>) -> Result<(), EngineFault>;
     /// All `count` tasks have come: the job begins. May be repeated.
     async fn start_graph(job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault>;
     /// Forgets a graph of which a part was sent with this nonce, unless it has begun or is gone.

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 56;
+pub const PROTOCOL_VERSION: u16 = 57;
 
 /// What the caller wants to speak on this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

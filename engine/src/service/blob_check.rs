@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     ids::ContentDigest,
-    tasks::{Arg, InvalidTraining, NewTask, TaskClass, Work},
+    tasks::{InvalidTraining, NewTask, TaskClass, Work},
 };
 
 use super::{context::ServiceContext, shard_calls::describe};
@@ -32,8 +32,17 @@ impl ServiceContext {
         }
     }
 
+    /// The same of a graph, or of a part of one. Without any, no shard needs to be there.
+    pub(super) async fn check_named_blobs(&self, digests: Vec<ContentDigest>) -> Result<(), EngineFault> {
+        if digests.is_empty() {
+            return Ok(());
+        }
+        self.all_shards()?;
+        self.check_blobs(digests).await
+    }
+
     /// Looks for the blobs that trainings need, and for the large values among the arguments of general
-    /// tasks. Without any, no shard needs to be there.
+    /// tasks.
     pub(super) async fn check_graph(
         &self,
         classes: &[TaskClass],
@@ -47,21 +56,13 @@ impl ServiceContext {
                 digests.extend(training.blobs().map_err(invalid)?);
             }
         }
-        if digests.is_empty() {
-            return Ok(());
-        }
-        self.all_shards()?;
-        self.check_blobs(digests).await
+        self.check_named_blobs(digests).await
     }
 }
 
 /// The blobs that arguments name, each once.
 fn large_values(tasks: &[NewTask]) -> Vec<ContentDigest> {
-    let blob = |arg: &Arg| match arg {
-        Arg::Blob(blob) => Some(blob.digest),
-        Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) | Arg::Outcome(_) | Arg::Outcomes(_) => None,
-    };
-    let named: BTreeSet<ContentDigest> = tasks.iter().flat_map(|task| &task.args).filter_map(blob).collect();
+    let named: BTreeSet<ContentDigest> = tasks.iter().flat_map(NewTask::blobs).collect();
     named.into_iter().collect()
 }
 
@@ -70,7 +71,7 @@ mod tests {
     use syncline_rpc::ShardResponse;
     use syncline_scheduler::{
         ids::ShardIndex,
-        tasks::{BlobValue, ClassIndex, TaskIndex, TaskRef},
+        tasks::{Arg, BlobValue, ClassIndex, TaskIndex, TaskRef},
     };
 
     use super::*;

@@ -12,7 +12,7 @@ use syncline_scheduler::{
         KeptExplanations, RequestedCheckpoint, Submission, TaskCancellation, TaskExplanation,
     },
     graph::TaskId,
-    ids::{JobId, JobRef, Superstep},
+    ids::{ContentDigest, JobId, JobRef, Superstep},
     spec::{JobSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
@@ -129,6 +129,11 @@ impl ClientService for ClientHandler {
         }
         self.context.check_graph(&[], &tasks).await?;
         self.context.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
+    }
+
+    async fn check_blobs(self, _: Context, digests: Vec<ContentDigest>) -> Result<(), EngineFault> {
+        self.context.lead()?;
+        self.context.check_named_blobs(digests).await
     }
 
     async fn start_graph(self, _: Context, job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault> {

@@ -8,7 +8,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::IfTaken,
-    ids::JobId,
+    ids::{ContentDigest, JobId},
     sim::{training, training_job},
     spec::JobSpec,
 };
@@ -180,6 +180,19 @@ async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
     let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, IfTaken::Refuse).await.unwrap();
     assert_eq!(refused, Err(EngineFault::MissingBlob { digest }));
     assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_that_parts_of_a_graph_will_name_are_looked_for_before_a_job_makes_room() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let [there, digest] = [0xa, 0xb].map(|byte| ContentDigest::from_bytes([byte; 32]));
+    let check = async |digests| client.check_blobs(within(TEST_TIMEOUT), digests).await.unwrap();
+    assert_eq!(check(Vec::new()).await, Ok(()), "no shard has to be there for none");
+    assert_eq!(check(vec![there]).await, Err(EngineFault::MissingShards { present: 0, expected: 1 }));
+    rig.announce(rig.start_shard_without(Some(digest)).await).await.unwrap();
+    assert_eq!(check(vec![there]).await, Ok(()));
+    assert_eq!(check(vec![there, digest]).await, Err(EngineFault::MissingBlob { digest }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

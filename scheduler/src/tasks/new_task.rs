@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{BlobValue, Bytes, GraphDigest, TaskClass};
-use crate::ids::{JobId, NodeName};
+use crate::ids::{ContentDigest, JobId, NodeName};
 
 /// Index of a task in its job's graph, in the order in which they were added, from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,6 +71,14 @@ impl NewTask {
             Arg::Outputs(tasks) | Arg::Outcomes(tasks) => &tasks[..],
         });
         given.chain(&self.after).copied()
+    }
+
+    /// Every blob among its arguments; one that stands in two places comes twice.
+    pub fn blobs(&self) -> impl Iterator<Item = ContentDigest> + '_ {
+        self.args.iter().filter_map(|arg| match arg {
+            Arg::Blob(blob) => Some(blob.digest),
+            Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) | Arg::Outcome(_) | Arg::Outcomes(_) => None,
+        })
     }
 }
 
