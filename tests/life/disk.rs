@@ -64,7 +64,7 @@ async fn a_shard_that_stops_and_cannot_write_its_job_yet_is_not_taken_for_one_th
     let status = cluster.print("status stops");
     assert!(status.contains(&format!("parameter shard s0 {stops}")), "{status}");
     let doctor = String::from_utf8(cluster.ask(&cluster.engines, "doctor").stdout).unwrap();
-    assert!(doctor.contains(&stops) && doctor.contains("leave that process alone"), "{doctor}");
+    assert!(doctor.contains(&stops) && doctor.contains("leave the process that stops alone"), "{doctor}");
     fs::remove_dir(&in_the_way).unwrap();
     cluster.shards[0].wait();
     cluster.start_shard(0);

@@ -150,7 +150,8 @@ pub trait ClientService {
     async fn explain_kept(job: JobId) -> Result<KeptExplanations, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
     /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`,
-    /// `shard_problem`, `standby_problem`, `disk_problem`, `workers` and `worker_pids`; else `idle`, why
+    /// `shard_problem` and how many it names of each kind, `shards_stopping`, `shards_missing` and
+    /// `shards_unreached`, `standby_problem`, `disk_problem`, `workers` and `worker_pids`; else `idle`, why
     /// it is not, and `leader`, the address of the one that is.
     async fn describe_engine() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.

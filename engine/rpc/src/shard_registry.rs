@@ -147,20 +147,12 @@ pub struct StoppingShard {
 }
 
 impl StoppingShard {
-    /// What stands in every description of one, and of no other shard.
-    const STOPS: &str = " stops, and ";
-
     /// What it does, behind its name.
     pub fn describe(&self) -> String {
         match &self.problem {
-            None => format!("{}writes its jobs to its disk", Self::STOPS),
-            Some(problem) => format!("{}is held up: {problem}", Self::STOPS),
+            None => " stops, and writes its jobs to its disk".to_owned(),
+            Some(problem) => format!(" stops, and is held up: {problem}"),
         }
-    }
-
-    /// Whether what is told of shards says of one that it stops.
-    pub fn is_told_of(text: &str) -> bool {
-        text.contains(Self::STOPS)
     }
 }
 

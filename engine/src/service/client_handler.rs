@@ -24,6 +24,7 @@ use super::{
     context::ServiceContext,
     folder_gc::collect_folders,
     job_reading::{JOBS_PER_READ, no_checkpoint, phase_of},
+    shard_notes::ShardProblem,
     worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::store::keys::JobKeys;
@@ -416,13 +417,19 @@ impl ClientService for ClientHandler {
             }
         };
         let workers = lead.sessions.all();
+        let shard_notes = self.context.shard_notes();
+        let shards = |problem| shard_notes.iter().filter(|note| note.problem == problem).count().to_string();
+        let problems: Vec<&str> = shard_notes.iter().map(|note| &*note.text).collect();
         // After a change of engines the number of the process is not known: 0.
         let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
         let told = [
             ("now_ms", (lead.clock.now_us() / 1000).to_string()),
             ("epoch", lead.epoch.to_string()),
             ("shards_present", self.context.shards.all().len().to_string()),
-            ("shard_problem", self.context.shard_notes().join("; ")),
+            ("shard_problem", problems.join("; ")),
+            ("shards_stopping", shards(ShardProblem::Stopping)),
+            ("shards_missing", shards(ShardProblem::Missing)),
+            ("shards_unreached", shards(ShardProblem::Unreached)),
             ("standby_problem", self.context.standby_notes().join("; ")),
             ("disk_problem", self.context.disk_notes().join("; ")),
             ("store_problem", lead.store_outage.cause().unwrap_or_default()),

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 use super::{
     lead::Lead,
     options::Limits,
-    shard_slots::{NoAnswer, ReachNote, Unanswered},
+    shard_slots::ReachNote,
     shards::{ShardDirectory, ShardEntry},
     store_outage::RoomMaker,
 };
@@ -154,7 +153,7 @@ impl ServiceContext {
         if let Some(cause) = self.lead().ok().and_then(|d| d.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
-        notes.extend(self.unserved_notes());
+        notes.extend(self.unserved_notes().into_iter().map(|note| note.text));
         notes.extend(self.reach_notes().into_iter().flat_map(|note| match note {
             ReachNote::OfAll(text) => vec![text],
             ReachNote::OfSome(mut of_jobs) => of_jobs.remove(job).unwrap_or_default(),
@@ -168,7 +167,7 @@ impl ServiceContext {
     }
 
     /// Which shards some worker does not reach.
-    fn reach_notes(&self) -> Vec<ReachNote> {
+    pub(super) fn reach_notes(&self) -> Vec<ReachNote> {
         let Ok(lead) = self.lead() else { return Vec::new() };
         let workers = lead.sessions.all_if_cut_off();
         self.shards.lock().reach_notes(&workers, Instant::now(), self.limits.shard_silence)
@@ -224,69 +223,6 @@ impl ServiceContext {
         let processes = self.shards.all().into_iter().chain(standbys);
         processes.filter_map(|process| disk_note(&process.hello)).collect()
     }
-
-    /// Which shards are missing, silent, or not reached, in words.
-    pub(super) fn shard_notes(&self) -> Vec<String> {
-        let unreached = self.reach_notes().into_iter().filter_map(|note| match note {
-            ReachNote::OfAll(text) => Some(text),
-            ReachNote::OfSome(_) => None,
-        });
-        self.unserved_notes().into_iter().chain(unreached).collect()
-    }
-
-    /// Which shards are missing, silent, or not reached by the engine, in words.
-    fn unserved_notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let known = self.shards.all();
-        for index in self.shards.indices() {
-            let served = known.iter().find(|k| k.hello.index == index);
-            let at = served.map(|shard| shard.hello.address.as_str());
-            if served.is_none_or(ShardEntry::is_silent)
-                && let Some(stops) = self.shards.describe_stopping(index, at)
-            {
-                notes.push(format!("parameter shard {index} {stops}"));
-                continue;
-            }
-            match served {
-                None => {
-                    let awaited = self.shards.awaited_for(index).map(|time| {
-                        let time_s = time.as_secs_f64();
-                        format!("; it has not come yet to this engine, which has led for {time_s:.0} s")
-                    });
-                    notes.push(format!("parameter shard {index} is not there{}", awaited.unwrap_or_default()));
-                }
-                Some(shard) if shard.is_silent() => notes.push(format!(
-                    "parameter shard {index} at {} has been silent for {:.1} s; it counts as lost after {:.0} s",
-                    shard.hello.address,
-                    shard.seen.elapsed().as_secs_f64(),
-                    self.limits.shard_silence.as_secs_f64(),
-                )),
-                Some(shard) => {
-                    notes.extend(shard.unanswered_shown().map(|order| unanswered_note(&shard.hello, order)));
-                }
-            }
-        }
-        notes
-    }
-}
-
-/// What hinders a shard that reaches the engine and is not reached.
-fn unanswered_note(hello: &ShardHello, order: &Unanswered) -> String {
-    let (index, address, silence_s) = (hello.index, &hello.address, order.since.elapsed().as_secs_f64());
-    let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    let guess = match (order.kind, is_loopback) {
-        (NoAnswer::Refusal, _) | (NoAnswer::NoConnection, false) => String::new(),
-        (_, true) => {
-            format!("; {address} is reached on its own machine alone: start it with --listen IP:PORT")
-        }
-        (NoAnswer::Silence, false) => {
-            format!("; connections to {address} may not get through, a firewall perhaps")
-        }
-    };
-    let cause = &order.cause;
-    format!(
-        "parameter shard {index} announces itself at {address} and has answered no order for {silence_s:.0} s: {cause}{guess}"
-    )
 }
 
 fn disk_note(hello: &ShardHello) -> Option<String> {
@@ -308,31 +244,4 @@ fn disk_note(hello: &ShardHello) -> Option<String> {
 /// Redis did not answer, or refused.
 pub(super) fn store_fault(error: StoreError) -> EngineFault {
     EngineFault::Store { cause: error.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use syncline_scheduler::ids::ShardIndex;
-
-    use super::*;
-
-    #[test]
-    fn of_a_shard_that_turns_the_engine_away_its_answer_is_said_and_of_another_what_may_hinder_it() {
-        let note = |address: &str, kind| {
-            let (since, cause) = (Instant::now(), "[E613] another one".to_owned());
-            let hello = ShardHello::alone(ShardIndex(0), 1, address.to_owned(), 1);
-            unanswered_note(&hello, &Unanswered { since, cause, kind })
-        };
-        #[rustfmt::skip]
-        let cases = [
-            ("10.0.0.1:7", NoAnswer::Refusal,       "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
-            ("10.0.0.1:7", NoAnswer::NoConnection,  "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
-            ("10.0.0.1:7", NoAnswer::Silence,       "[E613] another one; connections to 10.0.0.1:7 may not get through, a firewall perhaps"),
-            ("127.0.0.1:7", NoAnswer::NoConnection, "; 127.0.0.1:7 is reached on its own machine alone: start it with --listen IP:PORT"),
-        ];
-        for (address, kind, end) in cases {
-            let note = note(address, kind);
-            assert!(note.ends_with(end), "{note}");
-        }
-    }
 }

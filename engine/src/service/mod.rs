@@ -54,6 +54,7 @@ mod sessions;
 mod shard_calls;
 mod shard_control;
 mod shard_handler;
+mod shard_notes;
 mod shard_orders;
 mod shard_slots;
 mod shards;

@@ -4,11 +4,12 @@ use std::{process::Command, time::Duration};
 
 use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_rpc::{
-    Activity, DiskState, EndedTasks, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within,
+    Activity, DiskState, EndedTasks, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello,
+    StoppingShard, within,
 };
 use syncline_scheduler::{
     core::IfTaken,
-    ids::{ContentDigest, JobId},
+    ids::{ContentDigest, JobId, ShardIndex},
     sim::{training, training_job},
     spec::JobSpec,
 };
@@ -102,6 +103,21 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
         "{}",
         about["shard_problem"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_process_stops_is_told_from_one_that_has_none() {
+    let rig = Rig::start(2).await;
+    let client = rig.client().await;
+    let counts = async || {
+        let about = client.describe_engine(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        ["shards_stopping", "shards_missing", "shards_unreached"].map(|name| about[name].clone())
+    };
+    assert_eq!(counts().await, ["0", "2", "0"]);
+    let stopping =
+        StoppingShard { index: ShardIndex(0), address: "10.0.0.1:7".into(), boot: 1, problem: None };
+    rig.registry().await.stopping(within(TEST_TIMEOUT), stopping).await.unwrap().unwrap();
+    assert_eq!(counts().await, ["1", "1", "0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

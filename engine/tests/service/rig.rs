@@ -105,11 +105,14 @@ impl Rig {
     }
 
     pub async fn announce(&self, hello: ShardHello) -> Result<(), EngineFault> {
+        self.registry().await.announce(within(TEST_TIMEOUT), hello).await.unwrap().map(drop)
+    }
+
+    pub async fn registry(&self) -> ShardRegistryClient {
         let open =
             connect::<ShardRegistryRequest, ShardRegistryResponse>(&self.address(), Role::Shard, &self.token)
                 .await;
-        let registry = ShardRegistryClient::new(Config::default(), open.unwrap()).spawn();
-        registry.announce(within(TEST_TIMEOUT), hello).await.unwrap().map(drop)
+        ShardRegistryClient::new(Config::default(), open.unwrap()).spawn()
     }
 
     /// A shard that keeps every blob and holds no job.

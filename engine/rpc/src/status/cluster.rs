@@ -125,6 +125,16 @@ pub struct EngineStatus {
     /// Which shards are missing, silent, or not reached by this engine or by any worker: jobs wait for them.
     #[serde(default)]
     pub shard_problem: Option<String>,
+    /// How many of these have a process that was told to stop, and is not done with writing its jobs to its
+    /// disk.
+    #[serde(default)]
+    pub shards_stopping: u32,
+    /// How many of these have no process.
+    #[serde(default)]
+    pub shards_missing: u32,
+    /// How many of these have a process that is silent, or not reached.
+    #[serde(default)]
+    pub shards_unreached: u32,
     /// Which shards are without the standby that they should have: no job waits for it.
     #[serde(default)]
     pub standby_problem: Option<String>,

@@ -61,7 +61,6 @@ mod tests {
         stopping.note(shard(1, Some("[E428] full")), at(1));
         let held_up = "at a:1 stops, and is held up: [E428] full";
         assert_eq!(stopping.describe(s0, Some("a:1"), at(6)).as_deref(), Some(held_up));
-        assert!(StoppingShard::is_told_of(held_up));
         for (index, address, seconds) in [(s1, None, 6), (s0, Some("a:2"), 6), (s0, None, 7)] {
             assert_eq!(stopping.describe(index, address, at(seconds)), None, "{index} {address:?}");
         }

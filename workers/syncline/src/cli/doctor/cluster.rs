@@ -2,9 +2,7 @@
 
 use syncline_engine::store::RedisAddress;
 use syncline_ps::transport::TransportChoice;
-use syncline_rpc::{
-    AOF_HINT, EngineAddresses, StoppingShard, is_aof_failure, is_of_every_machine, status::EngineStatus,
-};
+use syncline_rpc::{AOF_HINT, EngineAddresses, is_aof_failure, is_of_every_machine, status::EngineStatus};
 
 use super::{DoctorArgs, Exit, Finding, redis, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
@@ -160,20 +158,29 @@ fn shards(about: &EngineStatus) -> Finding {
     let (present, expected) = (about.shards_present, about.shards);
     let found = format!("{present} of {expected}");
     let problem = about.shard_problem.as_deref().unwrap_or_default();
-    if StoppingShard::is_told_of(problem) {
-        let hint = "leave that process alone: it has what its jobs have trained, and ends once that is on its disk; its log says more";
-        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
+    if problem.is_empty() && present == expected {
+        return Finding::ok("shards", found);
     }
-    if present != expected {
-        let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
-        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
-    }
-    match problem.is_empty() {
-        true => Finding::ok("shards", found),
-        false => {
-            let hint = "see whether that process is stopped or cut off; its jobs wait for it";
-            Finding::warn("shards", format!("{found}; {problem}"), hint)
-        }
+    let stop = about.shards_stopping > 0;
+    // One may have gone between the two looks of the engine.
+    let miss = about.shards_missing > 0 || (present != expected && !stop);
+    let hints = [
+        (
+            stop,
+            "leave the process that stops alone: it has what its jobs have trained, and ends once that is on its disk; its log says more",
+        ),
+        (miss, "start the missing `syncline ps` processes; they name this engine with --engine"),
+        (
+            about.shards_unreached > 0,
+            "see whether the process that is silent or not reached is stopped or cut off; its jobs wait for it",
+        ),
+    ];
+    let hint =
+        hints.iter().filter_map(|(is_so, hint)| is_so.then_some(*hint)).collect::<Vec<_>>().join("; and ");
+    let found = format!("{found}; {problem}");
+    match stop || miss {
+        true => Finding::fail("shards", Exit::Unreachable, found, hint),
+        false => Finding::warn("shards", found, hint),
     }
 }
 
@@ -272,7 +279,7 @@ mod tests {
 
     #[test]
     fn jobs_wait_for_a_silent_shard_and_not_for_a_standby_that_is_missing() {
-        let all = [("shards_present", "2"), ("shard_problem", "s0 is silent")];
+        let all = [("shards_present", "2"), ("shard_problem", "s0 is silent"), ("shards_unreached", "1")];
         let silent = shards(&status(&all));
         assert_eq!(silent.verdict, Verdict::Warn);
         assert!(silent.hint.contains("its jobs wait for it"), "{}", silent.hint);
@@ -282,6 +289,28 @@ mod tests {
         let finding = standbys(&alone).unwrap();
         assert_eq!((finding.verdict, &*finding.found), (Verdict::Warn, "s0 has no standby"));
         assert!(finding.hint.starts_with("jobs go on"), "{}", finding.hint);
+    }
+
+    #[test]
+    fn each_kind_of_trouble_with_shards_has_its_hint() {
+        const HINTS: [&str; 3] =
+            ["leave the process that stops alone", "start the missing", "stopped or cut off"];
+        let of = |stopping, missing, unreached| {
+            let fields = [
+                ("shards_present", "1"),
+                ("shard_problem", "told of each"),
+                ("shards_stopping", stopping),
+                ("shards_missing", missing),
+                ("shards_unreached", unreached),
+            ];
+            let finding = shards(&status(&fields));
+            (finding.verdict, HINTS.map(|hint| finding.hint.contains(hint)))
+        };
+        assert_eq!(of("1", "0", "0"), (Verdict::Fail, [true, false, false]));
+        assert_eq!(of("0", "1", "0"), (Verdict::Fail, [false, true, false]));
+        assert_eq!(of("1", "1", "0"), (Verdict::Fail, [true, true, false]));
+        assert_eq!(of("1", "1", "1"), (Verdict::Fail, [true, true, true]));
+        assert_eq!(of("0", "0", "1"), (Verdict::Warn, [false, false, true]));
     }
 
     #[test]
