@@ -96,10 +96,8 @@ pub trait ClientService {
     async fn pause(job: JobId, paused: bool) -> Result<(), EngineFault>;
     /// Waits up to `wait_ms` for a job's end; says whether it is over.
     async fn wait_job(job: JobRef, wait_ms: u64) -> Result<bool, EngineFault>;
-    /// What a task gave; `None` while it has not ended.
-    async fn value(job: JobRef, task: TaskIndex) -> Result<Option<Value>, EngineFault>;
-    /// The same of many tasks, in their order: of as many of the first of them as one answer holds, at least
-    /// one.
+    /// What tasks gave, in their order, `None` while one has not ended: of as many of the first of them as
+    /// one answer holds, at least one.
     async fn values(job: JobRef, tasks: Vec<TaskIndex>) -> Result<Vec<Option<Value>>, EngineFault>;
     /// Which of these tasks are over: done, failed, skipped or canceled.
     async fn ended_tasks(job: JobRef, tasks: Vec<TaskIndex>) -> Result<Vec<TaskIndex>, EngineFault>;

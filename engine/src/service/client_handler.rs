@@ -168,18 +168,16 @@ impl ClientService for ClientHandler {
         }
     }
 
-    async fn value(self, _: Context, job: JobRef, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
-        let what = format!("task {task}");
-        self.context.query_tasks(job, what, move |core, job| core.task_value(job, task)).await
-    }
-
     async fn values(
         self,
         _: Context,
         job: JobRef,
         tasks: Vec<TaskIndex>,
     ) -> Result<Vec<Option<Value>>, EngineFault> {
-        let what = "all of these tasks".to_owned();
+        let what = match &tasks[..] {
+            [task] => format!("task {task}"),
+            _ => "all of these tasks".to_owned(),
+        };
         let look =
             move |core: &Core, job: &JobId| core.task_values(job, &tasks, MAX_VALUES, MAX_VALUES_BYTES);
         self.context.query_tasks(job, what, look).await

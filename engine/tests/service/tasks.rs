@@ -11,8 +11,8 @@ use syncline_engine::store::{
     keys::{JobKeys, STREAM_ENTRIES},
 };
 use syncline_rpc::{
-    Activity, ClientServiceRequest, ClientServiceResponse, EndedTasks, EngineFault, WorkerKey, connect,
-    hello::Role, within,
+    Activity, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EndedTasks, EngineFault,
+    WorkerKey, connect, hello::Role, within,
 };
 use syncline_scheduler::{
     core::IfTaken,
@@ -20,7 +20,7 @@ use syncline_scheduler::{
     ids::{ContentDigest, JobId, JobRef, SubmissionId, Superstep},
     tasks::{
         Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
-        Progress, RunningCall, TaskIndex, TaskQuery, TaskState,
+        Progress, RunningCall, TaskIndex, TaskQuery, TaskState, Value,
     },
 };
 use tarpc::{ClientMessage, Request};
@@ -33,6 +33,17 @@ use super::{
 
 fn all() -> TaskQuery {
     TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None }
+}
+
+/// What one task gave.
+async fn value_of(
+    client: &ClientServiceClient,
+    job: impl Into<JobRef>,
+    task: u32,
+) -> Result<Option<Value>, EngineFault> {
+    let asked = vec![TaskIndex(task)];
+    let given = client.values(within(TEST_TIMEOUT), job.into(), asked).await.unwrap();
+    given.map(|values| values[0].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,8 +84,7 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     let first = worker.tasks().await;
     assert_eq!(attempts(&first), [(0, 1), (1, 1)]);
     assert_eq!(first[1].args, [OrderArg::One(OneArg::Value(inline(b"\x00\xff")))]);
-    let value =
-        async |task| client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(task)).await.unwrap();
+    let value = async |task| value_of(&client, job.clone(), task).await;
     assert_eq!(value(0).await, Ok(None));
     worker.finish(&job, &[(0, b"\r\n"), (1, b"\xfe=")]).await;
     let last = worker.tasks().await;
@@ -185,8 +195,7 @@ async fn a_poll_that_brings_an_end_is_answered_with_what_follows_and_an_end_that
     }
     rig.crash().await;
     let client = rig.client().await;
-    let value =
-        async |task| client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(task)).await.unwrap();
+    let value = async |task| value_of(&client, job.clone(), task).await;
     assert_eq!(value(0).await, Ok(Some(inline(b"one"))), "it was durable when it was answered");
 }
 
@@ -236,7 +245,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
         Err(EngineFault::NothingKnown { job: job.clone(), what: what.to_owned(), kept: kept.to_owned() })
     };
     let nothing = |what: &str| nothing_but(what, "");
-    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(9)).await.unwrap();
+    let value = value_of(&client, job.clone(), 9).await;
     assert_eq!(value, nothing("task 9").map(|()| None));
     let barrier = client.explain_barrier(within(TEST_TIMEOUT), job.clone(), Superstep(3)).await.unwrap();
     assert_eq!(
@@ -253,7 +262,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
     let other: JobId = "other".parse().unwrap();
     let unknown = EngineFault::UnknownJob { job: other.clone() };
     let asked = [
-        client.value(within(TEST_TIMEOUT), other.clone().into(), TaskIndex(0)).await.unwrap().map(drop),
+        value_of(&client, other.clone(), 0).await.map(drop),
         client.tasks(within(TEST_TIMEOUT), other.clone().into(), all()).await.unwrap().map(drop),
         client.wait_job(within(TEST_TIMEOUT), other.clone().into(), 20_000).await.unwrap().map(drop),
         client.start_graph(within(TEST_TIMEOUT), other.clone(), NONCE, 1).await.unwrap(),
@@ -370,7 +379,7 @@ async fn whoever_means_one_submission_is_refused_once_another_job_has_its_name()
             let asked = [
                 client.job(within(TEST_TIMEOUT), meant()).await.unwrap().map(drop),
                 client.wait_job(within(TEST_TIMEOUT), meant(), 0).await.unwrap().map(drop),
-                client.value(within(TEST_TIMEOUT), meant(), first).await.unwrap().map(drop),
+                value_of(&client, meant(), first.0).await.map(drop),
                 client.ended_tasks(within(TEST_TIMEOUT), meant(), vec![first]).await.unwrap().map(drop),
                 client.tasks(within(TEST_TIMEOUT), meant(), all()).await.unwrap().map(drop),
             ];
@@ -496,7 +505,7 @@ async fn the_next_engine_knows_who_has_what_and_what_was_given() {
     );
     worker.finish(&job, &[(4, b"all")]).await;
     assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap(), Ok(true));
-    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(4)).await.unwrap();
+    let value = value_of(&client, job.clone(), 4).await;
     assert_eq!(value, Ok(Some(inline(b"all"))));
 }
 
@@ -511,7 +520,7 @@ async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
     // The first attempt was not the one that counts.
     second.finish(&job, &[(0, b"late")]).await;
-    let value = client.value(within(TEST_TIMEOUT), job.into(), TaskIndex(0)).await.unwrap();
+    let value = value_of(&client, job, 0).await;
     assert_eq!(value, Ok(None));
 }
 
@@ -529,7 +538,7 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
     let waited = client.wait_job(within(TEST_TIMEOUT), job.clone().into(), 20_000).await.unwrap();
     assert_eq!(waited, Ok(true));
-    let value = client.value(within(TEST_TIMEOUT), job.clone().into(), TaskIndex(0)).await.unwrap();
+    let value = value_of(&client, job.clone(), 0).await;
     assert!(matches!(value, Err(EngineFault::Unreadable { .. })), "{value:?}");
     assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
     let paused = client.pause(within(TEST_TIMEOUT), job.clone(), true).await.unwrap();

@@ -190,11 +190,7 @@ impl Client {
     }
 
     async fn value_now(&self, job: &JobRef, task: TaskIndex) -> Result<Option<Value>, ClientError> {
-        self.retry_for(self.to_wait(), |c| {
-            let job = job.clone();
-            async move { c.value(within(CALL_TIMEOUT), job, task).await }
-        })
-        .await
+        Ok(self.values_now(job, &[task]).await?.into_iter().next().flatten())
     }
 }
 
