@@ -46,8 +46,8 @@ impl Client {
     pub async fn trained_job(&self, job: &JobId) -> Result<TrainedJob, FetchError> {
         let status = self.status(job).await?.job;
         let train = self.training(job).await?;
-        let Kept { model, snapshot: weights, .. } = self.kept(job).await?;
-        self.check_not_replaced(&status.job_ref()).await?;
+        // Refused where the job was replaced: then the settings may be of the other one.
+        let Kept { model, snapshot: weights, .. } = self.kept(&status.job_ref()).await?;
         let settings = status.settings;
         let (model, weights) = (self.blob(model).await?, Weights::of_file(self.blob(weights).await?));
         let model = fill_of_job(&model, job, weights.as_bytes(), &train.data)?;

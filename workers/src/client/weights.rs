@@ -14,7 +14,7 @@ use syncline_ps::{
 };
 use syncline_rpc::{
     Cause, EngineFault,
-    status::{JobPhase, JobStatus},
+    status::{JobPhase, JobStatus, JobView},
 };
 use syncline_scheduler::{
     fault_code::FaultCode,
@@ -201,6 +201,16 @@ impl TrainedModel {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FetchError> {
         write(path.as_ref(), &self.onnx)
     }
+
+    /// With nodes before its float inputs that scale numbers as the job did.
+    ///
+    /// # Errors
+    /// E301 to E308 if the model is none.
+    #[doc(hidden)]
+    pub fn taking_numbers_of_the_data(self, train: &TrainSpec) -> Result<Self, ExportError> {
+        let onnx = with_normalization(&self.onnx, train).map_err(ExportError::Model)?;
+        Ok(Self { onnx, ..self })
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), FetchError> {
@@ -215,6 +225,15 @@ impl Client {
     /// no shard gives it as long as this client is patient; E300 if no engine is reached, E136 if none
     /// leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
+        self.weights_of(&job.clone().into()).await
+    }
+
+    /// The same of the submission that is meant.
+    ///
+    /// # Errors
+    /// As [`weights`](Self::weights), E650 if another job has the name by now.
+    #[doc(hidden)]
+    pub async fn weights_of(&self, job: &JobRef) -> Result<Weights, FetchError> {
         Ok(Weights(self.blob(self.kept(job).await?.snapshot).await?))
     }
 
@@ -228,7 +247,7 @@ impl Client {
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot
     /// does not fit the model, E650 if another job took the name meanwhile.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
-        Ok(self.trained(job).await?.0)
+        Ok(self.trained(&job.clone().into()).await?.0)
     }
 
     /// The same with nodes before its float inputs that scale numbers as the job did: it takes them as they
@@ -237,35 +256,35 @@ impl Client {
     /// # Errors
     /// As [`trained_model`](Self::trained_model).
     pub async fn trained_model_with_normalization(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
-        let (mut trained, train) = self.trained(job).await?;
-        trained.onnx = with_normalization(&trained.onnx, &train).map_err(ExportError::Model)?;
-        Ok(trained)
+        let (trained, train) = self.trained(&job.clone().into()).await?;
+        Ok(trained.taking_numbers_of_the_data(&train)?)
     }
 
-    /// The trained model, and how it was trained.
+    /// The trained model, and how it was trained, of the submission that is meant.
     ///
     /// # Errors
     /// As [`trained_model`](Self::trained_model).
     #[doc(hidden)]
-    pub async fn trained(&self, job: &JobId) -> Result<(TrainedModel, TrainSpec), FetchError> {
+    pub async fn trained(&self, job: &JobRef) -> Result<(TrainedModel, TrainSpec), FetchError> {
         let Kept { of, model, snapshot } = self.kept(job).await?;
-        let train = self.training(job).await?;
+        let train = self.training(&of.id).await?;
         self.check_not_replaced(&of).await?;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
-        Ok((fill_of_job(&model, job, &snapshot, &train.data)?, train))
+        Ok((fill_of_job(&model, &of.id, &snapshot, &train.data)?, train))
     }
 
     /// A job's model and its newest snapshot. A job that has just ended may still write its last weights.
-    pub(super) async fn kept(&self, job: &JobId) -> Result<Kept, FetchError> {
+    pub(super) async fn kept(&self, job: &JobRef) -> Result<Kept, FetchError> {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
-            let status = self.status(job).await?.job;
+            let status = JobView::read_or_damaged(&self.poll(job, self.patience).await?);
+            let status = status.map_err(ClientError::from)?.job;
             match (status.model_digest, status.snapshot_digest) {
                 (Some(model), Some(snapshot)) => {
                     return Ok(Kept { of: status.job_ref(), model, snapshot });
                 }
                 _ if status.weights_pending && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
-                _ => return Err(no_snapshot(job, &status)),
+                _ => return Err(no_snapshot(&job.id, &status)),
             }
         }
     }
@@ -379,6 +398,9 @@ mod tests {
         let digest = ContentDigest::LOWEST.to_string();
         let client = fake_engine::start(move |request| {
             Some(match request {
+                Request::Job { job: JobRef { nonce: Some(1), id: job }, .. } => {
+                    Response::Job(Err(EngineFault::Replaced { job }))
+                }
                 Request::Job { .. } => {
                     let fields = [
                         ("id", "digits"),
@@ -415,6 +437,9 @@ mod tests {
         assert_eq!(client.trained_model(&job).await.unwrap_err().code(), "E650");
         assert_eq!(client.trained_model_with_normalization(&job).await.unwrap_err().code(), "E650");
         assert_eq!(client.trained_job(&job).await.unwrap_err().code(), "E650");
+        let meant = JobRef { id: job.clone(), nonce: Some(1) };
+        assert_eq!(client.trained(&meant).await.unwrap_err().code(), "E650");
+        assert_eq!(client.weights_of(&meant).await.unwrap_err().code(), "E650");
         assert_eq!(client.save_checkpoint(&job, None, &file).await.unwrap_err().code(), "E650");
         assert!(!file.exists());
     }

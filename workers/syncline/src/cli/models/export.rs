@@ -182,30 +182,26 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.json { print_json(&exported) } else { print(&exported.text()) }
 }
 
-/// Writes what a job has trained. What is fetched by the name is of no other job that has taken it meanwhile.
+/// Writes what a job has trained, and no other one that has taken its name meanwhile.
 async fn export_job(
     client: &Client,
     status: &JobStatus,
     format: &'static str,
     args: &ExportArgs,
 ) -> Result<Exported, Failure> {
-    let (job, of) = (&status.id, format!("job {}", status.id));
+    let of = format!("job {}", status.id);
     if format == SAFETENSORS {
         if chooses_parameters(&status.settings) {
             say("frozen parameters are not in it: a name that ends with .onnx gets the whole model");
         }
-        let weights = client.weights(job).await?;
-        client.check_not_replaced(&status.job_ref()).await?;
+        let weights = client.weights_of(&status.job_ref()).await?;
         return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), Formulas::default());
     }
+    let (trained, train) = client.trained(&status.job_ref()).await?;
     let (trained, formulas) = match args.with_normalization {
-        true => (client.trained_model_with_normalization(job).await?, Formulas::default()),
-        false => {
-            let (trained, train) = client.trained(job).await?;
-            (trained, Formulas::of(&train.data))
-        }
+        true => (trained.taking_numbers_of_the_data(&train)?, Formulas::default()),
+        false => (trained, Formulas::of(&train.data)),
     };
-    client.check_not_replaced(&status.job_ref()).await?;
     put(args, of, format, &trained.onnx, trained.parameters, formulas)
 }
 
