@@ -16,7 +16,7 @@ use syncline_scheduler::{
 const TASKS: u32 = 100_000;
 
 fn function() -> FunctionId {
-    FunctionId { name: "noop".parse().unwrap(), signature: 1 }
+    FunctionId { name: "noop".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// Tasks that need nothing.

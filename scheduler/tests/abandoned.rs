@@ -18,7 +18,7 @@ fn id() -> JobId {
 
 /// A core that has the first of a graph's parts.
 fn core() -> Core {
-    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() });
     let class = TaskClass { work, rules: Rules::default() };
     let mut submission = graph_submission(&id(), NONCE, vec![class], vec![new_task(0)]);
     let spec = GraphSpec { complete: false, ..*submission.spec };

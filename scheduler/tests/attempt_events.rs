@@ -13,7 +13,7 @@ fn id() -> JobId {
 }
 
 fn join(core: &mut Core, worker: u64, now_us: u64) {
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     let capacity = Capacity { slots: 500, functions: [function].into(), ..Capacity::default() };
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
     core.handle(now_us, Input::WorkerJoined { worker: Incarnation(worker), about }).unwrap();
@@ -23,7 +23,7 @@ fn join(core: &mut Core, worker: u64, now_us: u64) {
 fn core(tasks: usize) -> Core {
     let mut core = Core::new(1);
     join(&mut core, 1, 1);
-    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() });
     let classes = vec![TaskClass { work, rules: Rules { errors: 1, ..Rules::default() } }];
     let submission = graph_submission(&id(), 1, classes, vec![new_task(0); tasks]);
     core.handle(2, Input::SubmitGraph(submission)).unwrap();

@@ -34,7 +34,7 @@ fn id(name: &str) -> JobId {
 }
 
 fn call(function: &str) -> FunctionId {
-    FunctionId { name: function.parse().unwrap(), signature: 1 }
+    FunctionId { name: function.parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// An attempt that the worker's machine failed.

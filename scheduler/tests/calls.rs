@@ -72,7 +72,7 @@ pub const ERRORS: u16 = 3;
 
 /// The class of all calls.
 pub fn class() -> TaskClass {
-    let function = FunctionId { name: "model".parse().unwrap(), signature: 7 };
+    let function = FunctionId { name: "model".parse().unwrap(), signature: 7, types: String::new() };
     let rules = Rules {
         // Deaths are many here, and say nothing against a task.
         crashes: 1_000,

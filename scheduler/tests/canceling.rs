@@ -28,7 +28,7 @@ fn cancel(core: &mut Core, now_us: u64, reason: &str, grace_ms: u64) -> Result<V
 /// A worker with three slots, and three tasks: 0 and 1 take nothing, 2 takes what 1 gives.
 fn core() -> Core {
     let mut core = Core::new(1);
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     let capacity = Capacity { slots: 3, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { capacity, ..WorkerInfo::default() };
     core.handle(SUBMITTED_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();

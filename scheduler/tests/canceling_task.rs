@@ -28,7 +28,7 @@ struct World {
 impl World {
     fn new(on_failure: OnFailure) -> Self {
         let mut world = Self { core: Core::new(1), now_us: S };
-        let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+        let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
         let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
         world.give(Input::WorkerJoined { worker: WORKER, about });

@@ -33,7 +33,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 fn graph(work: Work, rules: Rules) -> Core {

@@ -47,7 +47,7 @@ fn lacks(_: &Work) -> Outcome {
 #[test]
 fn a_call_goes_elsewhere_when_its_worker_cannot_run_a_training() {
     let mut world = World::new();
-    let function = FunctionId { name: "call".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "call".parse().unwrap(), signature: 1, types: String::new() };
     let capacity = Capacity { slots: 2, functions: [function.clone()].into(), ..Capacity::default() };
     let unable = world.join_with(1, "unable", capacity.clone());
     world.submit(spec("job", "asp", 100), 1);

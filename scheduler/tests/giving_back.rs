@@ -21,7 +21,7 @@ fn id() -> JobId {
 
 /// Tasks that take so many slots.
 fn class(slots: u32) -> TaskClass {
-    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() });
     let needs = Needs { slots, ..Needs::default() };
     TaskClass { work, rules: Rules { needs, ..Rules::default() } }
 }
@@ -37,7 +37,7 @@ impl World {
     fn new() -> Self {
         let mut world = Self { core: Core::new(1), now_us: MS };
         world.join(BUSY, "f");
-        let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+        let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() });
         let classes = vec![TaskClass { work, rules: Rules { crashes: 0, ..Rules::default() } }];
         let submission = graph_submission(&id(), NONCE, classes, vec![new_task(0); 10]);
         let first = world.give(Input::SubmitGraph(submission));
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn join_with(&mut self, worker: Incarnation, function: &str, slots: u32) -> Vec<Told> {
-        let function = FunctionId { name: function.parse().unwrap(), signature: 1 };
+        let function = FunctionId { name: function.parse().unwrap(), signature: 1, types: String::new() };
         let capacity = Capacity { slots, functions: [function].into(), ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
         self.give(Input::WorkerJoined { worker, about })

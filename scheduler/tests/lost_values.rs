@@ -22,7 +22,7 @@ fn id() -> JobId {
 
 /// Calls of functions that one of the workers has, with so many attempts after a loss of a worker.
 fn class(function: &str, crashes: u16) -> TaskClass {
-    let function = FunctionId { name: function.parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: function.parse().unwrap(), signature: 1, types: String::new() };
     let rules = Rules { crashes, errors: 0, on_failure: OnFailure::SkipDependents, ..Rules::default() };
     TaskClass { work: Work::Call(function), rules }
 }

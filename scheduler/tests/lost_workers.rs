@@ -23,7 +23,7 @@ struct Cluster {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 fn id(name: &str) -> JobId {

@@ -11,8 +11,8 @@ use syncline_scheduler::{
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, Gives, NewTask, OnFailure, OneArg,
-        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskFailure, TaskIndex, TaskOrder, TaskQuery,
-        TaskRef, TaskState, Value, Work,
+        Order, OrderArg, Outcome, Rules, Spawned, TaskClass, TaskEnd, TaskFailure, TaskIndex, TaskOrder,
+        TaskQuery, TaskRef, TaskState, Value, Work,
     },
 };
 
@@ -25,7 +25,7 @@ fn id() -> JobId {
 
 /// Calls whose failure fails the job, and which nothing tries again.
 fn class() -> TaskClass {
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     let rules = Rules { crashes: 0, errors: 0, ..Rules::default() };
     TaskClass { work: Work::Call(function), rules }
 }

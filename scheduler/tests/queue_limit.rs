@@ -22,7 +22,7 @@ fn id() -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// May wait for five seconds, and be tried again once.

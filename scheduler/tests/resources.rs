@@ -23,7 +23,7 @@ fn id() -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 fn of(gib: u64, gpus: u32) -> Resources {
@@ -101,7 +101,8 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
 fn a_function_that_nobody_has_is_told_with_the_one_that_was_probably_meant() {
     let reason_of = |name: &str| {
         let mut core = Core::new(1);
-        let named = |name: &str| FunctionId { name: name.parse().unwrap(), signature: 1 };
+        let named =
+            |name: &str| FunctionId { name: name.parse().unwrap(), signature: 1, types: String::new() };
         let functions = ["image.resize", "image.rotate"].map(named).into();
         let capacity = Capacity { slots: 1, functions, ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
@@ -113,6 +114,40 @@ fn a_function_that_nobody_has_is_told_with_the_one_that_was_probably_meant() {
     let nobody = "the only worker that runs tasks does not have the function";
     assert_eq!(reason_of("image.resise"), format!("{nobody} `image.resise`; did you mean `image.resize`?"));
     assert_eq!(reason_of("count"), format!("{nobody} `count`"));
+}
+
+#[test]
+fn a_function_that_workers_have_with_other_types_is_told_with_theirs_and_those_of_the_graph() {
+    let typed = |(signature, types): (u32, &str)| FunctionId {
+        name: "f".parse().unwrap(),
+        signature,
+        types: types.to_owned(),
+    };
+    let reason_of = |graph, workers: &[(u32, &str)]| {
+        let mut core = Core::new(1);
+        for (n, of_worker) in (101..).zip(workers) {
+            let functions = [typed(*of_worker)].into();
+            let capacity = Capacity { slots: 1, functions, ..Capacity::default() };
+            let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+            core.handle(2, Input::WorkerJoined { worker: Incarnation(n), about }).unwrap();
+        }
+        let class = TaskClass { work: Work::Call(typed(graph)), ..class(of(0, 0)) };
+        submit(&mut core, vec![class], vec![task(0, &[])]);
+        reason(&core, 0)
+    };
+    let (short, long) = ((1, "(u32) -> u32"), (2, "(u64) -> u64"));
+    let build = "build both from the same definition";
+    let one = "1 worker has a function `f`, but with other types than the graph";
+    assert_eq!(
+        reason_of(long, &[short]),
+        format!("{one}, `(u32) -> u32` instead of `(u64) -> u64`: {build}")
+    );
+    let both = "`(u32) -> u32`, `(u8) -> u8` instead of `(u64) -> u64`";
+    let many = format!("3 workers have a function `f`, but with other types than the graph, {both}: {build}");
+    assert_eq!(reason_of(long, &[short, (3, "(u8) -> u8"), short]), many);
+    // What makes the difference may stand behind the end of what is kept, or was never kept.
+    assert_eq!(reason_of((3, long.1), &[long]), format!("{one}: {build}"));
+    assert_eq!(reason_of((3, ""), &[long]), format!("{one}: {build}"));
 }
 
 #[test]

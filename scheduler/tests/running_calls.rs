@@ -18,7 +18,7 @@ fn id() -> JobId {
 #[test]
 fn a_task_shows_since_when_it_runs_and_how_far_it_is_where_the_worker_that_has_it_tells_of_this_attempt() {
     let mut core = Core::new(1);
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     for worker in [WORKER, OTHER] {
         let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };

@@ -26,7 +26,7 @@ fn chain(behind: u32) -> Core {
 
 /// One worker of one slot, and a graph of one class.
 fn core_of(on_failure: OnFailure, tasks: Vec<NewTask>) -> Core {
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
     let mut core = Core::new(1);
@@ -49,7 +49,7 @@ fn reason(core: &Core, task: u32) -> String {
 #[test]
 fn whoever_gives_what_another_gives_is_told_why_that_gave_nothing_also_when_the_job_is_over() {
     let mut core = chain(0);
-    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
     let rules = Rules { on_failure: OnFailure::SkipDependents, errors: 0, ..Rules::default() };
     let takes = NewTask { args: vec![Arg::Output(TaskRef::New(0))], ..new_task(0) };
     let spawned = Spawned {

@@ -20,7 +20,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "look".parse().unwrap(), signature: 1 }
+    FunctionId { name: "look".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// A core with processes of so many training slots each; those of process 1 have the lowest numbers. Each

@@ -29,7 +29,7 @@ fn cancel(job: &str) -> Cancellation {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "choose".parse().unwrap(), signature: 1 }
+    FunctionId { name: "choose".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// Class 0 trains and is tried again once, class 1 calls.
@@ -84,8 +84,10 @@ fn a_graph_that_takes_the_name_of_one_with_more_classes_is_given_out_as_it_is() 
 
 #[test]
 fn later_parts_of_a_graph_mean_the_classes_as_the_client_listed_them_also_where_one_is_there_twice() {
-    let (first, second) =
-        (classes().remove(1), TaskClass::call(FunctionId { name: "second".parse().unwrap(), signature: 1 }));
+    let (first, second) = (
+        classes().remove(1),
+        TaskClass::call(FunctionId { name: "second".parse().unwrap(), signature: 1, types: String::new() }),
+    );
     let listed = vec![first.clone(), first, second];
     let mut submission = graph_submission(&id("graph"), 7, listed, vec![new_task(2)]);
     submission.spec.complete = false;

@@ -70,7 +70,7 @@ fn id(name: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 fn alone(count: usize) -> Vec<NewTask> {

@@ -22,7 +22,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: "look".parse().unwrap(), signature: 1 }
+    FunctionId { name: "look".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// Calls that fail for good at once, whatever ends them.

@@ -7,7 +7,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
-    tasks::{self, MAX_LOST_VALUES, Progress, ReportGroup},
+    tasks::{self, FunctionId, MAX_LOST_VALUES, Progress, ReportGroup},
 };
 
 /// What a worker says, with names and texts of any length.
@@ -36,6 +36,9 @@ impl Arrival for WorkerInfo {
         let short = |text| shortened(text, MAX_NAME_CHARS);
         let labels = std::mem::take(&mut self.capacity.labels);
         self.capacity.labels = labels.into_iter().map(|(name, value)| (short(name), short(value))).collect();
+        let short = |types| shortened(types, FunctionId::MAX_TYPES_CHARS);
+        let functions = std::mem::take(&mut self.capacity.functions).into_iter();
+        self.capacity.functions = functions.map(|f| FunctionId { types: short(f.types), ..f }).collect();
     }
 }
 
@@ -101,7 +104,9 @@ mod tests {
     #[test]
     fn nothing_that_a_worker_says_stays_longer_than_it_may_be() {
         let is_cut = |text: &str, chars| assert_eq!(text.chars().count(), chars);
-        let capacity = Capacity { labels: [(long(), long())].into(), ..Capacity::default() };
+        let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: long() };
+        let (labels, functions) = ([(long(), long())].into(), [function].into());
+        let capacity = Capacity { labels, functions, ..Capacity::default() };
         let about =
             WorkerInfo { name: long(), host: long(), device: long(), capacity, ..WorkerInfo::default() };
         let WorkerInfo { name, host, device, capacity, .. } = about.arrived();
@@ -109,6 +114,7 @@ mod tests {
         for text in [&name, &host, &device, label, value] {
             is_cut(text, MAX_NAME_CHARS);
         }
+        is_cut(&capacity.functions.first().unwrap().types, FunctionId::MAX_TYPES_CHARS);
 
         let progress = Some(Progress { text: long(), ..Progress::default() });
         let (task, attempt) = (TaskIndex(0), 1);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn run(tasks: Vec<TaskOrder>) -> Order {
-        let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+        let function = FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() };
         let submission = SubmissionId { job: "tasks".parse().unwrap(), nonce: 1 };
         Order::Run(OrderGroup { submission, function, slots: 1, run_limit_ms: None, tasks })
     }

@@ -11,7 +11,7 @@ pub const JOBS: &str = "syncline:jobs";
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly. An engine leaves alone what has a higher
 /// one.
-pub const SCHEMA: &str = "16";
+pub const SCHEMA: &str = "17";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;

@@ -19,7 +19,7 @@ use super::rig::{Rig, TEST_TIMEOUT, hello};
 pub const NONCE: u32 = 7;
 
 fn function() -> FunctionId {
-    FunctionId { name: "add".parse().unwrap(), signature: 1 }
+    FunctionId { name: "add".parse().unwrap(), signature: 1, types: String::new() }
 }
 
 /// A task that is called with one value.

@@ -1,6 +1,11 @@
 //! What tasks of one kind do, and the rules they follow.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +13,52 @@ use super::{PreparedTraining, Resources};
 use crate::ids::Name;
 
 /// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that
-/// were built from different definitions never meet.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// were built from different definitions never meet. Two are the same if these are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FunctionId {
     /// Name under which programs register and call it.
     pub name: Name,
     /// First four bytes of the BLAKE3 of its types' names.
     pub signature: u32,
+    /// Their names as in `(u64, u64) -> u64`, for people, at most [`FunctionId::MAX_TYPES_CHARS`]; empty in what
+    /// an earlier engine has stored.
+    #[serde(default)]
+    pub types: String,
+}
+
+impl FunctionId {
+    /// Most characters of the names of its types that are kept.
+    pub const MAX_TYPES_CHARS: usize = 100;
+
+    fn key(&self) -> (&Name, u32) {
+        (&self.name, self.signature)
+    }
+}
+
+impl PartialEq for FunctionId {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for FunctionId {}
+
+impl PartialOrd for FunctionId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for FunctionId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Hash for FunctionId {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.key().hash(to);
+    }
 }
 
 impl fmt::Display for FunctionId {

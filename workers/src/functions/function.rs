@@ -2,6 +2,7 @@
 
 use std::{any::type_name, fmt, marker::PhantomData};
 
+use syncline_rpc::shortened;
 use syncline_scheduler::{ids::MAX_NAME_BYTES, tasks::FunctionId};
 
 /// The name of a function that takes the tuple `I` and gives `O`. Workers register what it does, graphs call
@@ -58,7 +59,8 @@ impl<I, O> Function<I, O> {
         let types = format!("{} -> {}", short_type_name::<I>(), short_type_name::<O>());
         let [a, b, c, d, ..] = *blake3::hash(types.as_bytes()).as_bytes();
         let name = self.name.parse().expect("the name was checked when the function was made");
-        FunctionId { name, signature: u32::from_le_bytes([a, b, c, d]) }
+        let types = shortened(types, FunctionId::MAX_TYPES_CHARS);
+        FunctionId { name, signature: u32::from_le_bytes([a, b, c, d]), types }
     }
 }
 
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn a_function_is_known_by_its_name_and_the_names_of_its_types() {
         let add = Function::<(u64, u64), u64>::new("add").id();
-        assert_eq!(add.name.as_str(), "add");
+        assert_eq!((add.name.as_str(), &*add.types), ("add", "(u64, u64) -> u64"));
         assert_eq!(add, Function::<(u64, u64), u64>::new("add").id());
         assert_ne!(add.signature, Function::<(u64, u32), u64>::new("add").id().signature);
         assert_ne!(add.signature, Function::<(u64, u64), u32>::new("add").id().signature);

@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn what_the_engine_refuses_of_a_later_part_is_refused_table() {
-        let class = TaskClass::call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+        let class =
+            TaskClass::call(FunctionId { name: "f".parse().unwrap(), signature: 1, types: String::new() });
         let with = |arg: Arg| NewTask { args: vec![arg], ..new_task(0) };
         let third_part = |task: NewTask| {
             let (id, digest) = ("sums".parse().unwrap(), GraphDigest::default());

@@ -38,7 +38,7 @@ mod tests {
     };
 
     fn class(name: &str) -> TaskClass {
-        TaskClass::call(FunctionId { name: name.parse().unwrap(), signature: 1 })
+        TaskClass::call(FunctionId { name: name.parse().unwrap(), signature: 1, types: String::new() })
     }
 
     /// Of two tasks that call `a`; the second, `last`, takes 7.

@@ -44,8 +44,9 @@ impl Core {
             (_, _, 0, _) => {
                 let have =
                     if named == 1 { "1 worker has".to_owned() } else { format!("{named} workers have") };
+                let types = self.in_which_types_differ(function);
                 format!(
-                    "{have} a function `{name}`, but with other types than the graph: build both from the same definition"
+                    "{have} a function `{name}`, but with other types than the graph{types}: build both from the same definition"
                 )
             }
             (_, _, _, 0) => self.why_never(function, needs, &have_it),
@@ -58,6 +59,21 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// The types of a function as workers have them and as the graph has them, behind what says that they differ.
+    /// Nothing where that shows only behind what is kept of them.
+    fn in_which_types_differ(&self, function: &FunctionId) -> String {
+        let functions = self.workers.values().flat_map(|about| &about.capacity.functions);
+        let theirs = functions.filter(|f| f.name == function.name).map(|f| f.types.as_str());
+        let theirs: BTreeSet<&str> = theirs.filter(|types| *types != function.types).collect();
+        if theirs.is_empty() || function.types.is_empty() {
+            return String::new();
+        }
+        let named: Vec<String> =
+            theirs.iter().take(NAMED_IN_A_SENTENCE).map(|types| format!("`{types}`")).collect();
+        let more = if theirs.len() > named.len() { " and more" } else { "" };
+        format!(", {}{more} instead of `{}`", named.join(", "), function.types)
     }
 
     /// Who leaves a task to others, and why.

@@ -115,7 +115,11 @@ mod tests {
             }
             _ => None,
         });
-        let classes = vec![TaskClass::call(FunctionId { name: "f".parse().unwrap(), signature: 1 })];
+        let classes = vec![TaskClass::call(FunctionId {
+            name: "f".parse().unwrap(),
+            signature: 1,
+            types: String::new(),
+        })];
         let (id, digest) = ("sums".parse().unwrap(), GraphDigest::default());
         let graph = GraphSpec { id, digest, classes, tasks: Vec::new(), complete: false };
         let refused = client.await.ready_to_replace(graph, (0..named).map(task).collect()).await.unwrap_err();
