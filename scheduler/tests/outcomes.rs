@@ -38,7 +38,7 @@ fn skipping() -> TaskClass {
 
 /// The same of a function that no worker has, which may wait for a second.
 fn unknown() -> TaskClass {
-    let function = FunctionId { name: "g".parse().unwrap(), signature: 1 };
+    let function = FunctionId { name: "g".parse().unwrap(), signature: 1, types: String::new() };
     let rules = Rules { queue_limit_ms: Some(1_000), ..skipping().rules };
     TaskClass { work: Work::Call(function), rules }
 }
@@ -257,6 +257,23 @@ fn the_failure_of_a_task_that_gives_for_another_goes_to_who_takes_the_outcome_of
     assert_eq!(rig.order(1).args, [OrderArg::Outcome(failure(Some(CODE), why, 1))]);
     rig.end(1, nothing());
     assert_eq!(*rig.phase(), Phase::Done);
+}
+
+#[test]
+fn what_a_task_gives_by_another_is_shown_with_where_it_comes_from_where_nobody_takes_it() {
+    for (more, is_shown) in [(vec![], true), (vec![task(vec![output(0)])], false)] {
+        let child = 2 + more.len() as u32;
+        let mut rig = Rig::new([vec![task(vec![]), task(vec![])], more].concat());
+        let spawned = Spawned { classes: vec![class()], tasks: vec![task(vec![])], gives: Gives::New(0) };
+        rig.end(0, Outcome::Spawned(Box::new(spawned)));
+        assert_eq!(rig.order(child).is_shown, is_shown);
+        let outcome = Outcome::Value(Value::Inline(vec![7].into()));
+        let preview = is_shown.then(|| "7".to_owned().into());
+        rig.handle(tasks_ended(WORKER, &id(), 1, vec![TaskEnd { preview, ..task_end(child, 1, outcome) }]));
+        let view = rig.core.task_views(&id(), &TaskQuery::default(), 2).unwrap().swap_remove(0);
+        assert_eq!(view.reason, format!("it is done, and gives what task {child} gave"));
+        assert_eq!(view.value.as_ref().map(|shown| shown.as_str()), is_shown.then_some("7"));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{job::TaskJob, record::Argument};
+use super::{graph::EdgeKind, job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
@@ -11,6 +11,10 @@ use crate::{
         TaskOrder, TaskState, Value,
     },
 };
+
+/// How many tasks that give for each other are followed to see whether people may look at what they give: a
+/// chain may be as long as its graph.
+const CONTINUED_FOLLOWED: usize = 256;
 
 /// Puts an order into the group before it, if it is of the same class.
 pub(super) fn push_order(orders: &mut Vec<Order>, job: &TaskJob, order: TaskOrder) {
@@ -93,11 +97,21 @@ impl TaskJob {
         }
     }
 
-    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives
-    /// for another counts as taken.
+    /// Whether people may look at what a task gives: it has a name, or no other task takes it, or it gives for
+    /// one of which that is so.
     fn is_shown(&self, task: u32) -> bool {
-        let is_taken = || self.graph.followers(task).any(|(_, kind)| kind.takes_value());
-        self.graph.slot(task).is_named() || !is_taken()
+        let mut task = task;
+        for _ in 0..CONTINUED_FOLLOWED {
+            if self.graph.slot(task).is_named() {
+                return true;
+            }
+            let followers = || self.graph.followers(task);
+            match followers().find(|(_, kind)| *kind == EdgeKind::Continue) {
+                Some((continued, _)) => task = continued,
+                None => return !followers().any(|(_, kind)| kind.takes_value()),
+            }
+        }
+        false
     }
 
     /// Everything that a worker holds, as it was told.

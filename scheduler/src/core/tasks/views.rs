@@ -211,7 +211,10 @@ impl Core {
                 None => "it gives what another task gives".into(),
             },
             TaskState::Done => match job.class_of(task).class.work {
-                Work::Call(_) => "it is done".into(),
+                Work::Call(_) => match job.graph.continued_by(task) {
+                    Some(child) => format!("it is done, and gives what task {} gave", job.display(child)),
+                    None => "it is done".into(),
+                },
                 Work::Train(_) => format!("job {} has trained for it", job.training_of(task)),
             },
             TaskState::Failed => format!("it failed: {}", last()),
