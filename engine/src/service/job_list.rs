@@ -530,6 +530,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_job_that_was_deleted_replaced_or_is_due_stays_away_when_others_are_written_again() {
+        let mut rig = rig().await;
+        let names = ["kept", "deleted", "replaced", "due"];
+        let [kept, deleted, replaced, due] = names.map(|name| name.parse::<JobId>().unwrap());
+        rig.turn(names.map(submission)).await;
+        rig.turn([&kept, &deleted, &replaced, &due].map(cancel)).await;
+        let Input::Submit(mut next) = submission("replaced") else { unreachable!() };
+        (next.nonce, next.if_taken) = (2, IfTaken::Replace);
+        rig.turn([Input::Delete(deleted.clone()), Input::Submit(next)]).await;
+        rig.decisions.forget_at.insert(due.clone(), Instant::now());
+        for job in [&kept, &due] {
+            rig.number(&[&["DEL"], &JobKeys::new(job).all()[..]].concat()).await;
+        }
+        rig.decisions.forget_expired().await.unwrap();
+        rig.decisions.verify_all_ends();
+        rig.decisions.verify_jobs().await.unwrap();
+        let there = async |job| rig.number(&["EXISTS", &JobKeys::new(job).job]).await;
+        assert_eq!((there(&kept).await, there(&deleted).await, there(&due).await), (1, 0, 0));
+        assert!(!rig.is_listed(&deleted).await && !rig.is_listed(&due).await);
+        let state = rig.text(&["HGET", &JobKeys::new(&replaced).job, "state"]).await;
+        assert_eq!(state, "queued", "the one that took its place");
+    }
+
+    #[tokio::test]
     async fn a_job_counts_on_from_those_that_were_before_it_also_where_they_are_forgotten() {
         let mut rig = rig().await;
         let job: JobId = "again".parse().unwrap();
