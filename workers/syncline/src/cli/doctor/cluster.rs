@@ -295,9 +295,9 @@ mod tests {
     fn each_kind_of_trouble_with_shards_has_its_hint() {
         const HINTS: [&str; 3] =
             ["leave the process that stops alone", "start the missing", "stopped or cut off"];
-        let of = |stopping, missing, unreached| {
+        let of = |present, stopping, missing, unreached| {
             let fields = [
-                ("shards_present", "1"),
+                ("shards_present", present),
                 ("shard_problem", "told of each"),
                 ("shards_stopping", stopping),
                 ("shards_missing", missing),
@@ -306,11 +306,11 @@ mod tests {
             let finding = shards(&status(&fields));
             (finding.verdict, HINTS.map(|hint| finding.hint.contains(hint)))
         };
-        assert_eq!(of("1", "0", "0"), (Verdict::Fail, [true, false, false]));
-        assert_eq!(of("0", "1", "0"), (Verdict::Fail, [false, true, false]));
-        assert_eq!(of("1", "1", "0"), (Verdict::Fail, [true, true, false]));
-        assert_eq!(of("1", "1", "1"), (Verdict::Fail, [true, true, true]));
-        assert_eq!(of("0", "0", "1"), (Verdict::Warn, [false, false, true]));
+        assert_eq!(of("1", "1", "0", "0"), (Verdict::Fail, [true, false, false]));
+        assert_eq!(of("1", "0", "1", "0"), (Verdict::Fail, [false, true, false]));
+        assert_eq!(of("0", "1", "1", "0"), (Verdict::Fail, [true, true, false]));
+        assert_eq!(of("0", "1", "1", "1"), (Verdict::Fail, [true, true, true]));
+        assert_eq!(of("2", "0", "0", "1"), (Verdict::Warn, [false, false, true]));
     }
 
     #[test]
