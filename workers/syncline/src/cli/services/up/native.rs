@@ -110,23 +110,12 @@ async fn look_into_redis(
     let (url, wait) = (plan.given.redis.clone().unwrap_or_default(), plan.given.redis_wait);
     let attempt = async || {
         let store = RedisStore::connect(RedisAddress::from(url.clone())).await?;
-        let mut is_told = false;
-        loop {
-            match JobsOfOthers::find(&store, &saved, told).await {
-                // It is there, and reads its files for as long as that takes.
-                Err(loading @ StoreError::Loading { .. }) => {
-                    if !is_told {
-                        say(&format!("waiting for the Redis server: {loading}"));
-                    }
-                    is_told = true;
-                    sleep(CHECK_INTERVAL).await;
-                }
-                found => return Ok(found?),
-            }
-        }
+        Ok(JobsOfOthers::find(&store, &saved, told).await?)
     };
-    let tell = |error: &StoreError| {
-        say(&format!("waiting up to {} s for the Redis server: {error}", wait.as_secs()))
+    let tell = |error: &StoreError| match error {
+        // It is there, and reads its files for as long as that takes.
+        StoreError::Loading { .. } => say(&format!("waiting for the Redis server: {error}")),
+        _ => say(&format!("waiting up to {} s for the Redis server: {error}", wait.as_secs())),
     };
     Ok(while_redis_is_away(wait, attempt, tell).await?)
 }
