@@ -1,5 +1,6 @@
 //! `syncline delete`: forgets jobs that are over, so that their ids are free again.
 
+use syncline_rpc::status::JobPhase;
 use syncline_workers::client::Client;
 
 use super::several::SeveralJobs;
@@ -19,8 +20,15 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         let delete = async |job: &_| {
+            // What is asked before is for the message alone: whether the job is there, the deletion says.
+            let wrote = match client.status(job).await {
+                Ok(view) if view.job.state == JobPhase::Damaged => Some("snapshot files, if it wrote any,"),
+                Ok(view) => view.job.snapshot.is_some().then_some("snapshot files that it wrote"),
+                Err(_) => None,
+            };
             client.delete(job).await?;
-            args.jobs.tell(job, "deleted", "is deleted; snapshot files that it wrote stay where they are")
+            let stays = wrote.map(|files| format!("; {files} stay where they are")).unwrap_or_default();
+            args.jobs.tell(job, "deleted", &format!("is deleted{stays}"))
         };
         args.jobs.each(delete).await
     })
