@@ -370,6 +370,40 @@ async fn a_job_that_is_written_again_keeps_what_its_streams_tell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_written_again_keeps_nothing_of_the_one_before_it_and_no_time_of_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    let events = JobKeys::new(&job).events;
+    let submitted = |nonce: &str, expires| Commit {
+        summary: vec![("nonce", nonce.into()), ("events_dropped", "7".into())],
+        expires,
+        ..commit("a")
+    };
+    let dropped = ["HGET", &JobKeys::new(&job).job, "events_dropped"];
+    let look = async || {
+        (
+            store.query::<u64>("count", &["XLEN", &events]).await.unwrap(),
+            store.query::<i64>("look", &["TTL", &events]).await.unwrap(),
+        )
+    };
+    store.commit(&job, fence(FIRST, 1, CommitMode::New), &submitted("1", true)).await.unwrap();
+    // What this one wrote at first Redis has lost.
+    let again = Commit { summary: vec![("nonce", "2".into())], ..commit("b") };
+    store.commit(&job, fence(FIRST, 3, CommitMode::Whole), &again).await.unwrap();
+    assert_eq!(look().await, (1, -1), "its own event alone, which does not expire");
+    assert_eq!(store.query::<Option<u64>>("look", &dropped).await.unwrap(), None);
+
+    store.commit(&job, fence(FIRST, 4, CommitMode::Next), &submitted("2", true)).await.unwrap();
+    assert!(look().await.1 > 0);
+    // Redis has an end of it that was undone.
+    store.commit(&job, fence(FIRST, 6, CommitMode::Whole), &again).await.unwrap();
+    assert_eq!(look().await, (3, -1));
+    assert_eq!(store.query::<Option<u64>>("look", &dropped).await.unwrap(), Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

@@ -100,7 +100,7 @@ impl DecisionLoop {
         let whole = self.with_core(|core| core.full_commit(job, now_us)).await;
         let Some(mut whole) = whole else { return Ok(()) };
         append_streams(&mut whole, refused, Loss { seq, known }, now_us);
-        self.list_job(job, now_us).await?;
+        self.relist_job(job, &whole, now_us).await?;
         let (store, whole) = (&self.store, &whole);
         let fence = Fence { epoch: self.epoch, seq, mode: CommitMode::Whole };
         let write = || store.commit(job, fence, whole);

@@ -1,8 +1,10 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
+use std::time::{Duration, Instant};
+
 use syncline_rpc::{Cause, EngineFault};
 use syncline_scheduler::{
-    core::{Cancellation, Commit, Effect, IfTaken, Input, Unreadable},
+    core::{Cancellation, Commit, Effect, IfTaken, Input, TaskCancellation, Unreadable},
     fault_code::FaultCode,
     ids::{JobId, JobRef},
 };
@@ -12,7 +14,7 @@ use super::{
     last_commit::LastCommit,
     message::submitted,
 };
-use crate::store::{CommitMode, Fence};
+use crate::store::{CommitMode, Expiry, Fence};
 
 /// Why a job is set aside.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -73,6 +75,9 @@ impl DecisionLoop {
         // submissions is meant.
         if let Input::Pause { job, .. }
         | Input::RequestCheckpoint(job)
+        | Input::CancelTask(TaskCancellation { job: JobRef { id: job, .. }, .. })
+        | Input::ExtendGraph { job, .. }
+        | Input::StartGraph { job, .. }
         | Input::Cancel(Cancellation { job: JobRef { id: job, nonce: Some(_) }, .. }) = input
             && let Some(damage) = self.lead.jobs.damaged(job)
         {
@@ -131,6 +136,32 @@ impl DecisionLoop {
         }
         if !erasable.is_empty() {
             self.have_shards_discard();
+        }
+        Ok(())
+    }
+
+    /// Forgets damaged jobs that were over, and whose keys have expired.
+    pub(super) async fn forget_expired_damaged(&mut self) -> Result<(), LoopEnd> {
+        let now = Instant::now();
+        let due: Vec<JobId> =
+            self.damaged_until.iter().filter(|(_, at)| **at <= now).map(|(job, _)| job.clone()).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let Ok(expiries) = self.store.expiries(&due).await else { return Ok(()) };
+        for (id, expiry) in due.iter().zip(expiries) {
+            if let Expiry::InMs(left_ms) = expiry {
+                self.damaged_until.insert(id.clone(), now + Duration::from_millis(left_ms + 1));
+                continue;
+            }
+            self.damaged_until.remove(id);
+            // Somebody may have taken its name since, or have Redis keep it.
+            if expiry == Expiry::Gone && self.lead.jobs.damaged(id).is_some() {
+                self.lead.jobs.clear_damaged(id);
+                self.core.give_up_aside(id);
+                self.forget_job(id).await?;
+                self.have_shards_discard();
+            }
         }
         Ok(())
     }

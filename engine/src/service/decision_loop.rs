@@ -69,6 +69,9 @@ pub(super) struct DecisionLoop {
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
+    /// Damaged jobs of which Redis says that they expire, each with the time when it may be forgotten. Apart:
+    /// nothing is ever written of these.
+    pub(super) damaged_until: BTreeMap<JobId, Instant>,
     /// Which hundred of those that ended longer ago than others is looked at next.
     pub(super) ends_probed: usize,
     /// The clock by which Redis forgets them.
@@ -202,6 +205,7 @@ impl DecisionLoop {
         if self.forget_scanned_at.elapsed() > FORGET_INTERVAL {
             self.forget_scanned_at = Instant::now();
             self.forget_expired().await?;
+            self.forget_expired_damaged().await?;
         }
         Ok(())
     }

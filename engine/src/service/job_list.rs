@@ -132,6 +132,18 @@ impl DecisionLoop {
         self.retry_write("list job", job, || store.list_job(job, epoch, now_us / 1000)).await
     }
 
+    /// Lists a job that is written again, at the place that it had.
+    pub(super) async fn relist_job(
+        &mut self,
+        job: &JobId,
+        whole: &Commit,
+        now_us: u64,
+    ) -> Result<(), LoopEnd> {
+        let submitted_ms = whole.summary_field("submitted_ms").and_then(|ms| ms.parse().ok());
+        let (store, epoch, at_ms) = (&self.store, self.epoch, submitted_ms.unwrap_or(now_us / 1000));
+        self.retry_write("list job", job, || store.list_job(job, epoch, at_ms)).await
+    }
+
     pub(super) async fn forget_job(&mut self, job: &JobId) -> Result<(), LoopEnd> {
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("unlist job", job, || store.unlist_job(job, epoch)).await?;
@@ -186,7 +198,7 @@ mod tests {
     use std::collections::{BTreeMap, VecDeque};
 
     use syncline_kit::{RedisOptions, RedisServer};
-    use syncline_rpc::{ReplicaRole, ShardHello, ShardResponse};
+    use syncline_rpc::{Cause, ReplicaRole, ShardHello, ShardResponse};
     use syncline_scheduler::{
         core::{Cancellation, Core, IfTaken, Input, Submission},
         ids::ShardIndex,
@@ -197,6 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{
+            damaged_jobs::Damage,
             expiry_clock::ExpiryClock,
             fake_shard::{EPOCH, Inbox, Noted, lead, start},
             message::Message,
@@ -241,6 +254,7 @@ mod tests {
             written: BTreeMap::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
+            damaged_until: BTreeMap::new(),
             ends_probed: 0,
             expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
@@ -440,6 +454,40 @@ mod tests {
         rig.decisions.forget_at.insert(job.clone(), Instant::now());
         rig.decisions.forget_expired().await.unwrap();
         assert!(rig.decisions.core.job(&job).is_some() && rig.decisions.forget_at.contains_key(&job));
+    }
+
+    #[tokio::test]
+    async fn a_damaged_job_is_forgotten_when_its_keys_have_expired_and_stays_while_redis_has_it() {
+        let mut rig = rig().await;
+        let job: JobId = "spoiled".parse().unwrap();
+        rig.turn([submission("spoiled"), cancel(&job)]).await;
+        rig.decisions.forget_at.clear();
+        rig.decisions.lead.jobs.mark_damaged(&job, Damage::Records(Cause::from("spoiled")));
+        rig.decisions.damaged_until.insert(job.clone(), Instant::now());
+        rig.decisions.forget_expired_damaged().await.unwrap();
+        let left = rig.decisions.damaged_until[&job].saturating_duration_since(Instant::now());
+        assert!(left > Duration::from_secs(ENDED_JOB_EXPIRY_S - 60), "{left:?}: as Redis says");
+        assert!(rig.decisions.lead.jobs.damaged(&job).is_some());
+
+        rig.number(&[&["DEL"], &JobKeys::new(&job).all()[..]].concat()).await;
+        rig.decisions.damaged_until.insert(job.clone(), Instant::now());
+        rig.decisions.forget_expired_damaged().await.unwrap();
+        assert!(rig.decisions.lead.jobs.damaged(&job).is_none() && !rig.decisions.lead.jobs.knows(&job));
+        assert!(!rig.is_listed(&job).await && rig.decisions.damaged_until.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_written_again_keeps_its_place_on_the_list() {
+        let mut rig = rig().await;
+        let names = ["z", "a"].map(|name| name.parse::<JobId>().unwrap());
+        for job in &names {
+            rig.turn([submission(job.as_str())]).await;
+        }
+        let submitted = rig.text(&["HGET", &JobKeys::new(&names[0]).job, "submitted_ms"]).await;
+        rig.number(&[&["DEL"], &JobKeys::new(&names[0]).all()[..]].concat()).await;
+        rig.decisions.verify_jobs().await.unwrap();
+        assert_eq!(rig.text(&["ZSCORE", keys::JOBS, "z"]).await, submitted);
+        assert_eq!(rig.decisions.lead.jobs.listed(), names);
     }
 
     #[tokio::test]

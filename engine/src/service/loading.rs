@@ -1,7 +1,11 @@
 //! Taking over: every job is read from Redis, and what may not have been carried out is asked again. A job
 //! that cannot be read is parked; the others go on.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    slice,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use syncline_rpc::Cause;
@@ -15,7 +19,7 @@ use super::{
     clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, expiry_clock::ExpiryClock,
     last_commit::LastCommit, lead::Lead, load_progress::LoadProgress,
 };
-use crate::store::{Claimed, RedisStore, StoreError};
+use crate::store::{Claimed, Expiry, RedisStore, StoreError};
 
 /// Claims that are on their way at a time, over one connection.
 const CLAIMS_AT_ONCE: usize = 128;
@@ -152,6 +156,7 @@ impl DecisionLoop {
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
             expiry_clock: ExpiryClock::default(),
+            damaged_until: BTreeMap::new(),
             ends_probed: 0,
             forget_scanned_at: Instant::now(),
         };
@@ -221,6 +226,10 @@ impl DecisionLoop {
                     // Its shards have what Redis must not forget. An earlier release let the keys expire all
                     // the same.
                     self.store.keep(&id).await?;
+                } else if let [Expiry::InMs(left_ms)] = self.store.expiries(slice::from_ref(&id)).await?[..] {
+                    // It was over before.
+                    self.damaged_until
+                        .insert(id.clone(), Instant::now() + Duration::from_millis(left_ms + 1));
                 }
                 self.lead.jobs.mark_damaged(&id, damage);
                 self.core.set_aside(id.clone());

@@ -4,7 +4,7 @@
 
 use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
-    core::{Cancellation, IfTaken, Input, JobPhase},
+    core::{Cancellation, IfTaken, Input, JobPhase, TaskCancellation},
     ids::{JobId, JobRef},
 };
 
@@ -50,6 +50,7 @@ impl DecisionLoop {
                 Input::Delete(id)
                 | Input::RequestCheckpoint(id)
                 | Input::Pause { job: id, .. }
+                | Input::CancelTask(TaskCancellation { job: JobRef { id, .. }, .. })
                 | Input::Cancel(Cancellation { job: JobRef { id, .. }, .. }),
             ) => (id, None),
             _ => return Ok(None),

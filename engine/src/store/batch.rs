@@ -73,6 +73,7 @@ pub(super) fn commit_call(
         (false, CommitMode::New) => "new",
         (false, CommitMode::Next) => "next",
     };
+    let nonce = commit.summary_field("nonce").filter(|_| mode == "whole").unwrap_or_default();
     let all = mode != "next" || commit.expires;
     let (mut positions, mut keys, mut kinds) = ([0; JobKey::COUNT], Vec::new(), String::new());
     for key in JobKey::ALL.into_iter().filter(|key| all || is_touched(*key, commit)) {
@@ -88,7 +89,8 @@ pub(super) fn commit_call(
         .arg(seq)
         .arg(mode)
         .arg(kinds)
-        .arg(limit.word());
+        .arg(limit.word())
+        .arg(nonce);
     let packs = mode == "whole" || hash_fields(commit) > FIELDS_UNPACKED;
     let mut operations = Operations { call, positions, packs };
     if commit.gone {

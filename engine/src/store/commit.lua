@@ -1,7 +1,8 @@
 -- Writes the changes of one job in one turn, all or nothing.
 -- KEYS  1 state  2 job, then the others that this commit writes; all of the job, in their order, unless mode is "next"
 -- ARGV  1 epoch  2 seq  3 mode  4 kinds: a letter for each key, h for a hash and s for a stream  5 "beyond": also where Redis is at its
---       memory limit; "within"  then operations: code, place of the key, n, n arguments
+--       memory limit; "within"  6 nonce of the submission, empty unless mode is "whole"
+--       then operations: code, place of the key, n, n arguments
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   P, R the same of one MessagePack array   X XADD (first arguments: entries kept, field that counts those dropped)
@@ -88,25 +89,34 @@ end
 if mode == 'new' or mode == 'gone' then call('UNLINK', unpack(KEYS)) end
 if mode == 'whole' then
   -- Streams keep what happened before, and how much of it is not there any more is known nowhere else.
-  local counts = {}
+  local counts, nonce = {}, nil
   local summary = redis.pcall('HGETALL', KEYS[2])
   if not failed(summary) then
     for i = 1, #summary, 2 do
+      if summary[i] == 'nonce' then nonce = summary[i + 1] end
       if string.find(summary[i], '_dropped$') and tonumber(summary[i + 1]) then
         counts[#counts + 1] = summary[i]
         counts[#counts + 1] = summary[i + 1]
       end
     end
   end
+  -- Redis may have gone back to the job that had this name before: of that one nothing stays.
+  local is_other = nonce and ARGV[6] ~= '' and nonce ~= ARGV[6]
+  if is_other then counts = {} end
   for i = 1, #KEYS do
-    if foreign[i] or string.sub(ARGV[4], i, i) == 'h' then call('UNLINK', KEYS[i]) end
+    if is_other or foreign[i] or string.sub(ARGV[4], i, i) == 'h' then
+      call('UNLINK', KEYS[i])
+    else
+      -- It may have gone back to an end that does not hold any more.
+      call('PERSIST', KEYS[i])
+    end
   end
   if #counts > 0 then call('HSET', KEYS[2], unpack(counts)) end
 end
 -- At its limit Redis refuses a script whose first write may take memory, and no later write: this one takes none, nor do those above.
 if ARGV[5] == 'beyond' then call('HDEL', KEYS[1], '') end
 call('HSET', KEYS[1], 'epoch', ARGV[1], mode == 'gone' and 'gone' or 'seq', ARGV[2])
-local at = 6
+local at = 7
 while at <= #ARGV do
   local code, key, n = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
   local first, last = at + 3, at + 2 + n

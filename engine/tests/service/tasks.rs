@@ -543,6 +543,10 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
     let paused = client.pause(within(TEST_TIMEOUT), job.clone(), true).await.unwrap();
     assert!(matches!(paused, Err(EngineFault::Unreadable { .. })), "{paused:?}");
+    let (task, reason) = (TaskIndex(0), String::new());
+    let canceled =
+        client.cancel_task(within(TEST_TIMEOUT), job.clone().into(), task, reason, 0).await.unwrap();
+    assert!(matches!(canceled, Err(EngineFault::Unreadable { .. })), "{canceled:?}");
 
     let next = || graph("sum", vec![call(b"2")]);
     let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, IfTaken::Refuse).await.unwrap();

@@ -60,6 +60,13 @@ pub struct Commit {
     pub gone: bool,
 }
 
+impl Commit {
+    /// A field of the summary, if it is written.
+    pub fn summary_field(&self, name: &str) -> Option<&str> {
+        self.summary.iter().find_map(|(field, value)| (*field == name).then_some(value.as_str()))
+    }
+}
+
 /// What changed of a graph of general tasks. `None` as a value removes the field.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GraphChanges {
