@@ -176,6 +176,51 @@ fn large_arguments_of_a_call_go_when_it_is_over_and_not_before() {
 }
 
 #[test]
+fn large_values_of_ends_that_do_not_count_go_and_those_that_were_taken_stay() {
+    let blob = |n: &str| BlobValue { digest: n.repeat(64).parse().unwrap(), bytes: 1 << 20 };
+    let given = |n| Outcome::Value(Value::Blob(blob(n)));
+    let released = |effects: Vec<Effect>| -> Vec<String> {
+        let of = |effect| if let Effect::ReleaseBlobs { digests } = effect { digests } else { Vec::new() };
+        effects.into_iter().flat_map(of).map(|digest| digest.to_string()[..1].to_owned()).collect()
+    };
+    let added = |value, arg| {
+        let tasks = vec![NewTask { args: vec![Arg::Blob(blob(arg))], ..new_task(0) }];
+        let gives = Gives::Value(Value::Blob(blob(value)));
+        Outcome::Spawned(Box::new(Spawned { classes: vec![class(OnFailure::SkipDependents)], tasks, gives }))
+    };
+    for grace_ms in [0, 1_000] {
+        let tasks = vec![takes(&[]), takes(&[0]), takes(&[]), takes(&[]), takes(&[3])];
+        let mut core = core(OnFailure::SkipDependents, tasks);
+        assert!(released(end(&mut core, 0, 1, given("a"))).is_empty());
+        assert!(released(end(&mut core, 0, 1, given("a"))).is_empty(), "told once more");
+        assert_eq!(released(end(&mut core, 0, 0, given("b"))), ["b"], "of an attempt that was given up");
+        assert!(released(end(&mut core, 3, 1, added("c", "d"))).is_empty());
+        assert!(released(end(&mut core, 3, 1, added("c", "d"))).is_empty(), "told once more");
+        let cancellation = Cancellation { job: id("graph").into(), reason: String::new(), grace_ms };
+        released(core.handle(NOW_US, Input::Cancel(cancellation)).unwrap());
+        let late = released(end(&mut core, 2, 1, added("e", "f")));
+        match grace_ms {
+            // It may have been taken, for all that is known of a job that is over.
+            0 => assert_eq!(late, ["e"]),
+            _ => assert_eq!(late, ["e", "f"]),
+        }
+        assert!(!released(end(&mut core, 3, 1, added("c", "d"))).contains(&"d".to_owned()));
+    }
+}
+
+#[test]
+fn what_a_refused_task_was_to_be_called_with_goes() {
+    let blob = BlobValue { digest: "a".repeat(64).parse().unwrap(), bytes: 1 << 20 };
+    let mut core = core(OnFailure::FailJob, vec![takes(&[])]);
+    // There is no class 7.
+    let tasks = vec![NewTask { args: vec![Arg::Blob(blob.clone())], ..new_task(7) }];
+    let classes = vec![class(OnFailure::FailJob)];
+    let refused = Spawned { classes, tasks, gives: Gives::Value(Value::default()) };
+    let effects = end(&mut core, 0, 1, Outcome::Spawned(Box::new(refused)));
+    assert!(effects.contains(&Effect::ReleaseBlobs { digests: vec![blob.digest] }), "{effects:?}");
+}
+
+#[test]
 fn a_call_is_not_given_out_under_a_number_that_redis_forgot_and_its_worker_has_ended() {
     let mut core = core(OnFailure::FailJob, vec![takes(&[]), takes(&[0]), takes(&[0])]);
     let mut stored = StoredJob::default();

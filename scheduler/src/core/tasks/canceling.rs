@@ -84,7 +84,10 @@ impl TaskJob {
             Outcome::Value(value) if !exceeds_inline_limit(&value) => {
                 self.complete_task(task, ValueWithPreview { value, preview });
             }
-            _ => self.cancel_task(task),
+            outcome => {
+                self.release_unused(&outcome);
+                self.cancel_task(task);
+            }
         }
     }
 

@@ -12,6 +12,9 @@ use crate::{
 
 /// Tasks of one field in the store.
 const CHUNK_TASKS: u32 = 1_024;
+/// Bytes of their records, unless one task alone has more: as JSON they are up to five times as many, and Redis
+/// closes the connection of whoever sends it an argument of 512 MB.
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// What says that a job is one of general tasks, see
 /// [`StoredJob::holds_tasks`](crate::core::StoredJob::holds_tasks).
@@ -87,13 +90,14 @@ impl TaskJob {
 
     /// The tasks from `stored` on, as they are written.
     fn chunks(&self, stored: u32) -> Vec<(String, String)> {
-        let firsts = (stored..self.graph.len()).step_by(CHUNK_TASKS as usize);
-        let chunk = |first: u32| {
-            let last = (first + CHUNK_TASKS).min(self.graph.len());
+        let (mut first, mut chunks) = (stored, Vec::new());
+        while first < self.graph.len() {
+            let last = self.graph.chunk_end(first, CHUNK_TASKS, CHUNK_BYTES);
             let records: Vec<TaskRecord> = (first..last).map(|task| self.graph.record(task)).collect();
-            (first.to_string(), json(&records))
-        };
-        firsts.map(chunk).collect()
+            chunks.push((first.to_string(), json(&records)));
+            first = last;
+        }
+        chunks
     }
 
     /// Marks everything as changed: the next commit holds the whole job.

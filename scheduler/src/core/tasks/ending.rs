@@ -17,8 +17,8 @@ use crate::{
     fault_code::FaultCode,
     ids::Incarnation,
     tasks::{
-        Failure, FailureCause, Gives, MAX_INLINE_BYTES, OnFailure, Outcome, Preview, Spawned, TaskEnd,
-        TaskIndex, TaskState, Value,
+        Failure, FailureCause, Gives, MAX_INLINE_BYTES, NewTask, OnFailure, Outcome, Preview, Spawned,
+        TaskEnd, TaskIndex, TaskState, Value,
     },
 };
 
@@ -59,12 +59,13 @@ impl TaskJob {
     /// Takes the report of one attempt. One that is not leased to this worker any more changes nothing.
     pub(super) fn attempt_ended(&mut self, worker: Incarnation, end: TaskEnd, now_us: u64) {
         let task = end.task.0;
-        if task >= self.graph.len() || !self.is_running() {
+        if task >= self.graph.len() {
             return;
         }
         let slot = *self.graph.slot(task);
-        let current = slot.state == TaskState::Leased && slot.attempts == end.attempt;
+        let current = self.is_running() && slot.state == TaskState::Leased && slot.attempts == end.attempt;
         if !current || !self.unlease(worker, task) {
+            self.release_late_value(task, &end);
             return self.note_unknown_attempt(task, end.attempt);
         }
         self.settle_attempt(worker, end, now_us);
@@ -95,6 +96,7 @@ impl TaskJob {
         }
         if self.is_task_canceling(task) {
             if !matches!(end.outcome, Outcome::Value(_) | Outcome::Skipped) {
+                self.release_unused(&end.outcome);
                 return self.end_canceled(task, now_us);
             }
             self.forget_canceling(task);
@@ -374,7 +376,7 @@ impl TaskJob {
         let Spawned { classes, mut tasks, gives } = spawned;
         if gives.value().is_some() && self.is_made_again(task) {
             // It runs again for its value alone: what it adds was added when it was done for the first time.
-            tasks.clear();
+            self.release_blobs(tasks.drain(..).flat_map(|task| Vec::from_iter(task.blobs())));
         }
         let continues = match &gives {
             Gives::Value(_) => None,
@@ -389,6 +391,8 @@ impl TaskJob {
         let records = match checked {
             Ok(records) => records,
             Err(invalid) => {
+                let given = gives.value().and_then(Value::blob).map(|blob| blob.digest);
+                self.release_blobs(given.into_iter().chain(tasks.iter().flat_map(NewTask::blobs)));
                 let reason = format!("the tasks that it adds are refused: {invalid}");
                 let failure = Failure { cause: FailureCause::Function, code: BAD_CHILDREN, reason };
                 return self.attempt_failed(task, by, failure, now_us);

@@ -236,6 +236,15 @@ impl Graph {
         postcard::from_bytes(&self.records[from..]).expect("it was encoded here")
     }
 
+    /// The task behind the last one of a chunk that begins with `first`, and has so many tasks and bytes of
+    /// records at most; one task always.
+    pub(super) fn chunk_end(&self, first: u32, most_tasks: u32, most_bytes: usize) -> u32 {
+        let begin = |task: u32| self.offsets.get(task as usize).map_or(self.records.len(), |at| *at as usize);
+        let is_within = |last: &u32| begin(*last) - begin(first) <= most_bytes;
+        let end = first.saturating_add(most_tasks).min(self.len());
+        (first + 1..=end).rev().find(is_within).unwrap_or(first + 1)
+    }
+
     pub(super) fn set_state(&mut self, task: u32, state: TaskState) {
         let slot = &mut self.slots[task as usize];
         let before = std::mem::replace(&mut slot.state, state);
@@ -302,6 +311,27 @@ impl PartialEq for Graph {
 mod tests {
     use super::*;
     use crate::core::tasks::record::Argument;
+
+    #[test]
+    fn a_chunk_ends_by_tasks_or_by_bytes_and_has_one_task_at_least() {
+        let mut graph = Graph::default();
+        for bytes in [10, 10, 100, 10, 10, 10] {
+            let arguments = vec![Argument::Value(vec![7; bytes].into())];
+            let class = ClassIndex(0);
+            graph.add(&TaskRecord { class, arguments, after: Vec::new(), name: None, parent: None });
+        }
+        let chunks = |most_tasks, most_bytes| {
+            let mut ends = vec![0];
+            while ends[ends.len() - 1] < graph.len() {
+                ends.push(graph.chunk_end(ends[ends.len() - 1], most_tasks, most_bytes));
+            }
+            ends
+        };
+        assert_eq!(chunks(4, usize::MAX), [0, 4, 6]);
+        assert_eq!(chunks(u32::MAX, usize::MAX), [0, 6]);
+        assert_eq!(chunks(4, 60), [0, 2, 3, 6]);
+        assert_eq!(chunks(4, 0), [0, 1, 2, 3, 4, 5, 6]);
+    }
 
     #[test]
     fn a_graph_that_is_over_keeps_its_tasks_and_neither_edges_nor_room_for_more() {

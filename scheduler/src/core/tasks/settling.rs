@@ -3,7 +3,8 @@
 use super::{graph::EdgeKind, job::TaskJob, reconstruction::is_past, values::ValueWithPreview};
 use crate::{
     core::Effect,
-    tasks::{TaskState, Value, Work},
+    ids::ContentDigest,
+    tasks::{NewTask, Outcome, TaskEnd, TaskState, Value, Work},
 };
 
 /// The end of one task, as those that follow it see it.
@@ -120,6 +121,30 @@ impl TaskJob {
             let record = self.graph.record(task);
             self.outbox.released.extend(record.blobs().map(|blob| blob.digest));
         }
+    }
+
+    /// An end does not count: nobody will ever name the large values that came with it, nor those among the
+    /// arguments of the tasks that it adds.
+    pub(super) fn release_unused(&mut self, outcome: &Outcome) {
+        let added = if let Outcome::Spawned(spawned) = outcome { &spawned.tasks[..] } else { &[] };
+        let given = outcome.value().and_then(Value::blob).map(|blob| blob.digest);
+        self.release_blobs(given.into_iter().chain(added.iter().flat_map(NewTask::blobs)));
+    }
+
+    /// The same of an attempt that the worker does not have. It may have been taken before: what the tasks that
+    /// it added are called with stays. Or another worker has it under the same number, after a loss of the store.
+    pub(super) fn release_late_value(&mut self, task: u32, end: &TaskEnd) {
+        let slot = self.graph.slot(task);
+        let may_be_given_again = !slot.state.is_final() && slot.attempts == end.attempt;
+        if !may_be_given_again {
+            self.release_blobs(end.outcome.value().and_then(Value::blob).map(|blob| blob.digest));
+        }
+    }
+
+    /// Blobs that nobody needs, but for those that are kept all the same.
+    pub(super) fn release_blobs(&mut self, blobs: impl IntoIterator<Item = ContentDigest>) {
+        let unneeded = blobs.into_iter().filter(|digest| !self.values.holds(*digest));
+        self.outbox.released.extend(unneeded);
     }
 
     /// Nobody sends the rest of the job, and no task of it runs.
