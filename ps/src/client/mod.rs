@@ -33,6 +33,7 @@ mod path_trial;
 mod pull;
 mod push;
 mod retry;
+mod route;
 mod rows;
 mod shards;
 mod transport_upgrade;

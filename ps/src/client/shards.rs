@@ -19,6 +19,7 @@ use super::{
     lending::{LendRequest, LentValues},
     pull::Requested,
     retry::RetryBudget,
+    route::Route,
     transport_upgrade::{self, ConnectOptions},
 };
 use crate::{
@@ -81,6 +82,11 @@ pub struct ShardSet {
     pub(super) encoded: Vec<u8>,
     /// Where it is measured whether to compress.
     trial: Option<CodecTrial>,
+    /// Elements of the whole job that the optimizer moves, where it is to be measured whether to compress: what
+    /// was found out holds for the routes that it was measured on.
+    measures_codec: Option<u64>,
+    /// A shard was reached another way than before since the last push that was observed.
+    route_changed: bool,
     /// Where only rows of some parameters travel.
     pub(super) tables: Option<RowTables>,
     /// Made when the first shard may take it.
@@ -94,6 +100,8 @@ pub(super) struct ShardConn {
     pub address: String,
     pub range: ElementRange,
     pub link: Option<Link>,
+    /// How it was reached last: a connection that is only opened again is as fast as the one before.
+    route: Option<Route>,
     /// How long the next attempt to connect may take, after one that failed.
     attempt_limit: Option<Duration>,
     /// When `link` is to be opened anew, because it could not go over to a faster transport.
@@ -115,6 +123,7 @@ impl ShardConn {
             address,
             range,
             link: None,
+            route: None,
             attempt_limit: None,
             upgrade_at: None,
             upgrade_pause: UPGRADE_PAUSE,
@@ -165,6 +174,8 @@ impl ShardSet {
             pull_trained: elements,
             encoded: Vec::new(),
             trial: None,
+            measures_codec: None,
+            route_changed: false,
             tables: None,
             area: OnceLock::new(),
             addresses: addresses.clone(),
@@ -182,7 +193,7 @@ impl ShardSet {
     /// Compresses all pushes from here on. `trained`: how many elements the optimizer moves; those behind are
     /// sent as they are. What pushes have lost before comes with the next one, even where that is plain.
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
-        self.trial = None;
+        (self.trial, self.measures_codec) = (None, None);
         self.encode_pushes(codec, trained);
     }
 
@@ -211,13 +222,27 @@ impl ShardSet {
     }
 
     /// Compresses pushes where that is worth it: measures some as they are, and, over TCP and where they take
-    /// a tenth of the time, some in 8 bits; these stay if they take at most three quarters as long.
+    /// a tenth of the time, some in 8 bits; these stay if they take at most three quarters as long. Measured
+    /// anew, from plain pushes on, when a shard is reached over another transport or at another machine.
     pub fn compress_if_faster(&mut self, trained: u64) {
-        self.trial = Some(CodecTrial::new(trained));
+        (self.trial, self.measures_codec) = (Some(CodecTrial::new(trained)), Some(trained));
+    }
+
+    /// Begins to measure whether to compress as if nothing was known.
+    fn measure_codec_anew(&mut self, trained: u64) {
+        self.addresses.set_encodes(false);
+        self.encode_pushes(Codec::Plain, trained);
+        self.compress_if_faster(trained);
     }
 
     /// A push that carried a gradient was acknowledged: what follows for the next ones.
     pub(super) fn observe_push(&mut self, took: Duration) {
+        // Here, where no push is on its way that is encoded in part.
+        if std::mem::take(&mut self.route_changed)
+            && let Some(trained) = self.measures_codec
+        {
+            return self.measure_codec_anew(trained);
+        }
         let Some(trial) = &mut self.trial else { return };
         let (trained, job) = (trial.trained, &self.session.run.job);
         match trial.observe(took, Instant::now()) {
@@ -235,7 +260,8 @@ impl ShardSet {
             }
             TrialStep::GiveUp { plain, encoded } => {
                 tracing::info!(%job, ?plain, ?encoded, "pushes are hardly faster in 8 bits and go as they are");
-                self.compress_pushes(Codec::Plain, trained);
+                self.encode_pushes(Codec::Plain, trained);
+                self.trial = None;
             }
         }
     }
@@ -293,6 +319,9 @@ impl ShardSet {
                 link.set_write_limit(silence_limit)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
+                let route = Route::of(&conn.address, &link);
+                self.route_changed |= conn.route.as_ref().is_some_and(|before| *before != route);
+                conn.route = Some(route);
                 conn.upgrade_at = link.upgrade_failed.then(|| Instant::now() + conn.upgrade_pause);
                 conn.upgrade_pause = match link.upgrade_failed {
                     true => (conn.upgrade_pause * 2).min(LONGEST_UPGRADE_PAUSE),
@@ -448,5 +477,41 @@ mod tests {
             assert_eq!(shards.transports(), [transport]);
         }
         assert_eq!(shards.conns[0].upgrade_at, None);
+    }
+
+    /// Pushes that were faster in 8 bits over a network are not over shared memory, and those that were not
+    /// compressed beside a shard may be worth it once it is far away.
+    #[test]
+    fn whether_to_compress_is_measured_again_when_a_shard_is_reached_another_way_and_only_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shard, mut shards) = connected(dir.path());
+        shards.compress_if_faster(4);
+        let found_out = |shards: &mut ShardSet| {
+            shards.encode_pushes(Codec::Int8, 4);
+            shards.addresses.set_encodes(true);
+            shards.trial = None;
+        };
+        let is_measured_after_a_push = |shards: &mut ShardSet| {
+            shards.drop_link(0);
+            shards.link(0).unwrap();
+            shards.observe_push(Duration::from_millis(1));
+            let says_int8 = shards.addresses.transport_words().unwrap().contains("int8");
+            assert_eq!(shards.trial.is_some(), !says_int8);
+            shards.trial.is_some()
+        };
+        found_out(&mut shards);
+        assert!(!is_measured_after_a_push(&mut shards), "the same way");
+        shards.addresses.set(vec![format!("localhost:{}", shard.address().port())]);
+        assert!(is_measured_after_a_push(&mut shards), "another host");
+        found_out(&mut shards);
+        shards.options.transport = TransportChoice::Only(Transport::Unix);
+        assert!(is_measured_after_a_push(&mut shards), "another transport");
+        // What a user has chosen stays.
+        shards.compress_pushes(Codec::Int8, 4);
+        shards.options.transport = TransportChoice::Only(Transport::Tcp);
+        shards.drop_link(0);
+        shards.link(0).unwrap();
+        shards.observe_push(Duration::from_millis(1));
+        assert!(shards.trial.is_none());
     }
 }

@@ -1,0 +1,18 @@
+//! How a shard is reached: what the speed of a connection depends on.
+
+use super::Link;
+use crate::transport::Transport;
+
+/// The port is no part of it: a process that was started again beside the one before is as far away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Route {
+    host: String,
+    transport: Transport,
+}
+
+impl Route {
+    pub(super) fn of(address: &str, link: &Link) -> Self {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
+        Self { host, transport: link.transport() }
+    }
+}
