@@ -106,15 +106,7 @@ impl Failure {
 
     /// The error and its causes, outermost first.
     fn chain(&self) -> Vec<String> {
-        let Some(error) = self.error.as_deref() else { return Vec::new() };
-        let mut chain: Vec<String> = Vec::new();
-        for words in error_chain(error).map(ToString::to_string) {
-            // Many libraries repeat the cause in their own text.
-            if !chain.iter().any(|said| said.contains(&words)) {
-                chain.push(words);
-            }
-        }
-        chain
+        self.error.as_deref().map(|error| words_of_chain(error)).unwrap_or_default()
     }
 
     /// Says it on stderr.
@@ -132,6 +124,18 @@ impl Failure {
         }
         Some(format!("error: {}\nhint: {}", self.chain().join("\n  caused by: "), self.hint))
     }
+}
+
+/// The words of an error and of its causes, outermost first.
+pub(crate) fn words_of_chain(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut chain: Vec<String> = Vec::new();
+    for words in error_chain(error).map(ToString::to_string) {
+        // Many libraries repeat the cause in their own text.
+        if !chain.iter().any(|said| said.contains(&words)) {
+            chain.push(words);
+        }
+    }
+    chain
 }
 
 /// `[E131] there is no job nope` and a hint as JSON. The code is that of the text: clap gives nothing else, and

@@ -34,7 +34,7 @@ pub(crate) use connection::{ConnectionArgs, ask_each};
 pub(crate) use describe_evaluations::{figure_in_words, scores_in_words};
 pub(crate) use engine_clock::EngineClock;
 pub(crate) use error::CliError;
-pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
+pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage, words_of_chain};
 pub(crate) use output::{
     csv_field, one_line, print, print_json, print_json_line, reader_has_gone, say, say_json, stdout_failed,
     table,

@@ -25,7 +25,7 @@ use super::{
     say,
     state_dir::StateDir,
 };
-use crate::cli::{Exit, Failure};
+use crate::cli::{Exit, Failure, words_of_chain};
 
 /// How often our Redis server is looked at.
 const CHECK_INTERVAL: Duration = Duration::from_millis(300);
@@ -180,7 +180,7 @@ async fn supervise(
                     server = Some(again);
                 }
                 Err(error) => {
-                    if let Some(text) = failures.note(format!("redis does not start: {error}")) {
+                    if let Some(text) = failures.note(why_not_started(&error)) {
                         say(text);
                     }
                 }
@@ -189,6 +189,10 @@ async fn supervise(
     }
     // Dropping waits until it has ended.
     blocking(move || drop(server)).await;
+}
+
+fn why_not_started(error: &KitError) -> String {
+    format!("redis does not start: {}", words_of_chain(error).join(": "))
 }
 
 /// Starts that failed one after the other.
@@ -232,6 +236,15 @@ async fn stop_requested(stop: &mut watch::Receiver<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn why_a_server_does_not_start_is_said_as_the_operating_system_has_it() {
+        let source = std::io::Error::from_raw_os_error(5);
+        let error = KitError::Io { doing: "lock", path: "redis.lock".into(), source };
+        let words =
+            "redis does not start: [E108] failed to lock `redis.lock`: Input/output error (os error 5)";
+        assert_eq!(why_not_started(&error), words);
+    }
 
     #[test]
     fn a_server_that_does_not_start_is_tried_ever_less_often_and_said_when_the_reason_changes() {
