@@ -3,7 +3,10 @@
 //! A server goes by it alone. Where lines at its end are lost, it begins with less or with nothing, without a
 //! word, and then truncates a file that was not named, of which it takes the name for a new one.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::KitError;
 
@@ -21,15 +24,35 @@ pub(crate) fn check_manifest(dir: &Path) -> Result<(), KitError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(KitError::io("read", &folder)(error)),
     };
-    let text = match fs::read(&manifest) {
-        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(KitError::io("read", &manifest)(error)),
-    };
+    let text = read(&manifest)?;
     match unnamed(&text, files.iter().map(String::as_str)) {
         None => Ok(()),
         Some(part) => Err(KitError::CutManifest { manifest, file: part.file.to_owned(), line: part.line() }),
     }
+}
+
+/// The file that changes were written to last, by the manifest.
+pub(crate) fn newest_changes(dir: &Path) -> Result<Option<PathBuf>, KitError> {
+    let folder = dir.join(FOLDER);
+    let text = read(&folder.join(format!("{NAME}.manifest")))?;
+    let named = named(&text);
+    let changes = named.iter().filter_map(|file| Part::of(file)).filter(|part| !part.is_base);
+    Ok(changes.max_by_key(|part| part.number).map(|part| folder.join(part.file)))
+}
+
+/// The text of a manifest; none has no lines.
+fn read(manifest: &Path) -> Result<String, KitError> {
+    match fs::read(manifest) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(KitError::io("read", manifest)(error)),
+    }
+}
+
+/// The files that a manifest names.
+fn named(manifest: &str) -> Vec<String> {
+    let named = |line: &'_ str| Some(line.strip_prefix("file ")?.split_whitespace().next()?.to_owned());
+    manifest.lines().filter_map(named).collect()
 }
 
 /// Names of the files that are not empty.
@@ -75,8 +98,7 @@ impl<'a> Part<'a> {
 /// What a server leaves behind that ends while it writes its file anew is none: a new beginning beside the
 /// one that is named, an empty file for changes, and files of before.
 fn unnamed<'a>(manifest: &str, files: impl Iterator<Item = &'a str>) -> Option<Part<'a>> {
-    let named = |line: &'_ str| Some(line.strip_prefix("file ")?.split_whitespace().next()?.to_owned());
-    let named: Vec<String> = manifest.lines().filter_map(named).collect();
+    let named = named(manifest);
     let named = || named.iter().filter_map(|file| Part::of(file));
     let has_base = named().any(|part| part.is_base);
     let newest = named().filter(|part| !part.is_base).map(|part| part.number).max();

@@ -18,6 +18,7 @@
 //! [`hint`](KitError::hint). [`RedisServer`] runs the server that was found.
 
 mod aof_manifest;
+mod aof_tail;
 mod cuda;
 mod device;
 mod digest;

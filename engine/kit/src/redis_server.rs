@@ -9,6 +9,7 @@
 //! which is sent nowhere before the server's own log says that it has the port.
 
 use crate::aof_manifest::check_manifest;
+use crate::aof_tail::cut_zeros_of_changes;
 use crate::password::Password;
 use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path};
 use crate::{
@@ -79,6 +80,7 @@ impl RedisServer {
         let lock = lock(&dir)?;
         let options = RedisOptions { dir, ..options };
         check_manifest(&options.dir)?;
+        cut_zeros_of_changes(&options.dir)?;
         let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
         loop {
             ports_left -= 1;

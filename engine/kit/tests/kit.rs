@@ -146,6 +146,24 @@ fn a_manifest_that_was_cut_is_refused_with_the_line_that_it_lost() {
     assert_eq!(call(&start_in(dir.path()).url(), "GET epoch").unwrap(), "7");
 }
 
+/// As a power cut leaves them behind what was synced: no server takes such a file.
+#[test]
+fn zeros_behind_the_last_record_keep_no_server_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(dir.path());
+    assert_eq!(call(&server.url(), "SET epoch 7").unwrap(), "+OK");
+    drop(server);
+    let changes = dir.path().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let mut file = fs::OpenOptions::new().append(true).open(&changes).unwrap();
+    // Half a record, and what was behind it.
+    file.write_all(b"*3\r\n$3\r\nSET\r\n$5\r\nep").unwrap();
+    file.write_all(&[0; 3_000]).unwrap();
+    drop(file);
+    assert_eq!(call(&start_in(dir.path()).url(), "GET epoch").unwrap(), "7");
+    let log = fs::read_to_string(dir.path().join("redis.log")).unwrap();
+    assert!(log.contains("3000 zeros at the end of"), "{log}");
+}
+
 #[test]
 fn parallel_starts_get_different_ports() {
     let temp = tempfile::tempdir().unwrap();
