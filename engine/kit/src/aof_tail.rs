@@ -1,8 +1,8 @@
 //! The end of an append-only file after a power cut.
 //!
-//! A file system may have written how long a file has become, and not yet what was appended: ext4 does so, with its
-//! default options, when another file is synced within the second between two syncs of this one. Zeros are
-//! read there. A server takes a file whose last record is cut, and refuses one with zeros behind it.
+//! A file system may have written how long a file has become, and not yet what was appended: ext4 does so, with
+//! its default options, when another file is synced within the second between two syncs of this one. Zeros
+//! are read there. A server takes a file whose last record is cut, and refuses one with zeros behind it.
 
 use std::{
     fs::{File, OpenOptions},

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
@@ -179,7 +180,7 @@ impl Addresses {
         let PsError::Unreachable { address, .. } = error else { return };
         let index = self.lock().addresses.iter().position(|known| known == address);
         if let Some(index) = index {
-            self.mark_unreachable(index, address, job);
+            self.mark_unreachable(index, address, job, error);
         }
     }
 
@@ -194,7 +195,7 @@ impl Addresses {
     }
 
     /// A shard was tried at an address in vain. Where it is elsewhere by now, that says nothing about it.
-    pub(super) fn mark_unreachable(&self, index: usize, address: &str, job: &JobId) {
+    pub(super) fn mark_unreachable(&self, index: usize, address: &str, job: &JobId, cause: &dyn Display) {
         let mut known = self.lock();
         if known.addresses.get(index).is_some_and(|now| now != address) {
             return;
@@ -202,7 +203,7 @@ impl Addresses {
         let tried = Instant::now();
         let before = known.unreachable.remove(&index).filter(|before| before.address == address);
         if before.is_none() {
-            warn!(shard = index, address, "the shard does not answer and is tried again");
+            warn!(shard = index, address, %cause, "the connection to a shard failed and is tried again");
         }
         let since = before.map_or(tried, |before| before.since);
         known
@@ -248,11 +249,11 @@ mod tests {
         };
         addresses.note_unreached(&PsError::Canceled, &first);
         addresses.note_unreached(&away("c:1"), &first);
-        addresses.mark_unreachable(0, "old:1", &first);
+        addresses.mark_unreachable(0, "old:1", &first, &"cut");
         assert_eq!(told().count(), 0, "it is elsewhere");
         addresses.note_unreached(&away("b:1"), &first);
         let since = addresses.lock().unreachable[&1].since;
-        addresses.mark_unreachable(1, "b:1", &second);
+        addresses.mark_unreachable(1, "b:1", &second, &"cut");
         assert_eq!(addresses.lock().unreachable[&1].since, since);
         assert_eq!(told().collect::<Vec<_>>(), [(1, "b:1".to_owned(), second)], "who tried it last");
         addresses.set(vec!["c:1".into(), "b:1".into()]);
@@ -260,7 +261,7 @@ mod tests {
         let tried = addresses.lock().unreachable[&1].tried;
         addresses.lock().unreachable.get_mut(&1).unwrap().tried = tried.checked_sub(TRIED_FOR).unwrap();
         assert_eq!(told().count(), 0, "nobody has tried for a minute");
-        addresses.mark_unreachable(1, "b:1", &first);
+        addresses.mark_unreachable(1, "b:1", &first, &"cut");
         assert_eq!(told().count(), 1);
         addresses.set(vec!["c:1".into(), "d:1".into()]);
         assert_eq!(told().count(), 0);

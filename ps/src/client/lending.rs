@@ -229,11 +229,7 @@ impl ShardSet {
         into: &mut [f32],
         tensors: impl IntoIterator<Item = ElementRange>,
     ) -> Result<PullStats, PsError> {
-        let wanted = PullRequest { condition, rows: None };
-        let mut pulled = self.pull_wanted(wanted, into)?;
-        while !self.addresses.begin_reading(self.lenders()) {
-            pulled = self.pull_wanted(wanted, into)?;
-        }
+        let pulled = self.pull_to_read(PullRequest { condition, rows: None }, into)?;
         for tensor in tensors {
             let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref());
             for lent in lent.filter(|lent| lent.part(tensor).is_none()) {
@@ -241,6 +237,21 @@ impl ShardSet {
             }
         }
         Ok(pulled)
+    }
+
+    /// Pulls; what was lent stays as it is until the next push or pull, as no connection to a shard that has moved
+    /// is cut before.
+    pub(super) fn pull_to_read(
+        &mut self,
+        wanted: PullRequest<'_>,
+        into: &mut [f32],
+    ) -> Result<PullStats, PsError> {
+        loop {
+            let pulled = self.pull_wanted(wanted, into)?;
+            if self.addresses.begin_reading(self.lenders()) {
+                return Ok(pulled);
+            }
+        }
     }
 
     /// Positions of the shards that have lent what is read now.
@@ -255,6 +266,7 @@ impl ShardSet {
                 copy_common(&lent, lent.range, into);
             }
         }
+        self.addresses.end_reading();
     }
 
     /// The values of `range`, one of those that [`ShardSet::pull_in_place`] was told of: where a shard lends

@@ -72,7 +72,7 @@ impl ShardSet {
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
-        let pulled = self.pull_wanted(PullRequest { condition, rows: None }, into)?;
+        let pulled = self.pull_to_read(PullRequest { condition, rows: None }, into)?;
         self.copy_lent(into);
         Ok(pulled)
     }

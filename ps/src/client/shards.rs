@@ -377,7 +377,7 @@ impl ShardSet {
         self.cancel_token.check()?;
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
-        self.addresses.mark_unreachable(index, address, &self.session.run.job);
+        self.addresses.mark_unreachable(index, address, &self.session.run.job, &cause);
         // It has been silent for at least so long, while everybody who trains with this worker may have
         // waited.
         if was_open && cause.kind() == io::ErrorKind::TimedOut {
