@@ -49,6 +49,8 @@ impl LabelScores {
 pub struct LabelFigures {
     /// Of each label: `labels` is its support.
     pub labels: Vec<ClassCount>,
+    /// Of what is not there: a score that is no number says neither.
+    absent: ClassCount,
     samples: u64,
     samples_right: u64,
     answers: u64,
@@ -80,6 +82,9 @@ impl LabelFigures {
                 counts.labels += u64::from(is_there);
                 counts.predicted += u64::from(given == Some(1));
                 counts.right += u64::from(is_there && given == Some(1));
+                self.absent.labels += u64::from(!is_there);
+                self.absent.predicted += u64::from(given == Some(0));
+                self.absent.right += u64::from(!is_there && given == Some(0));
                 right += u64::from(given == Some(u32::from(is_there)));
             }
             self.samples += 1;
@@ -97,7 +102,10 @@ impl LabelFigures {
     /// Mean of a score over all labels that were there or were given, 0 to 1, of a single label over where it
     /// is and where it is not; `None` if none was.
     pub fn macro_mean(&self, of: fn(&ClassCount) -> Option<f64>) -> Option<f64> {
-        ClassCount::macro_mean_of_labels(&self.labels, self.answers, of)
+        match self.labels[..] {
+            [only] => ClassCount::macro_mean(&[self.absent, only], of),
+            ref all => ClassCount::macro_mean(all, of),
+        }
     }
 
     /// Share of all labels of all samples that were right; a score that is no number is not.
@@ -141,6 +149,18 @@ mod tests {
         assert_eq!(figures.macro_mean(ClassCount::f1), Some((2.0 / 4.0 + 4.0 / 4.0 + 4.0 / 5.0) / 3.0));
         assert_eq!(figures.labels[0].recall(), Some(0.5));
         assert_eq!(figures.labels[0].precision(), Some(0.5));
+    }
+
+    #[test]
+    fn a_score_that_is_no_number_is_no_right_answer_of_a_single_label_either() {
+        let nan = f32::NAN;
+        let counted = |scores: &[f32], labels: &[f32]| counted(&[], &LabelScores::default(), scores, labels);
+        let none = counted(&[nan; 10], &[0.0; 10]);
+        assert_eq!((none.accuracy(), none.macro_mean(ClassCount::f1)), (Some(0.0), Some(0.0)));
+        // Absent: twice there, once given and right. Present: twice there, once given and right.
+        let some = counted(&[nan, -1.0, 1.0, nan], &[0.0, 0.0, 1.0, 1.0]);
+        assert_eq!(some.macro_mean(ClassCount::recall), Some(0.5));
+        assert_eq!(some.macro_mean(ClassCount::precision), Some(1.0));
     }
 
     #[test]

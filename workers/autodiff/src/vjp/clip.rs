@@ -1,8 +1,9 @@
 //! y = min(max(x, low), high): dx = dy where low < x < high, else 0; dlow and dhigh are the sums of dy where
 //! x was replaced by them. A bound that is left out does not bound.
 //!
-//! At a bound nothing flows, as at the kink of Relu, which ONNX Runtime takes into a Clip behind it, and as
-//! in PyTorch. A bound that is trained leaves to x what it does not replace.
+//! At a bound nothing flows, as at the kink of Relu, which ONNX Runtime takes into a Clip behind it, and as in
+//! hardtanh and relu6 of PyTorch, which become one when they are exported, like its clamp, which lets dy
+//! through there. A bound that is trained leaves to x what it does not replace.
 //!
 //! Where the bounds want no gradient, dx = dy times a mask, which is faster than to choose twice. (To ask
 //! where y = x would be faster still, but in 16 bits the two may have been rounded in different places.)
