@@ -15,44 +15,36 @@ const FOLDER: &str = "appendonlydir";
 const NAME: &str = "appendonly.aof";
 
 /// Refuses a manifest that does not name a file with data that its server has written since. Reads nothing of
-/// the data.
-pub(crate) fn check_manifest(dir: &Path) -> Result<(), KitError> {
+/// the data. Returns the file that changes were written to last, if there is one.
+pub(crate) fn check_manifest(dir: &Path) -> Result<Option<PathBuf>, KitError> {
     let folder = dir.join(FOLDER);
     let manifest = folder.join(format!("{NAME}.manifest"));
     let files = match files(&folder) {
         Ok(files) => files,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(KitError::io("read", &folder)(error)),
     };
-    let text = read(&manifest)?;
-    match unnamed(&text, files.iter().map(String::as_str)) {
-        None => Ok(()),
+    let text = match fs::read(&manifest) {
+        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(KitError::io("read", &manifest)(error)),
+    };
+    let named = named(&text);
+    match unnamed(&named, files.iter().map(String::as_str)) {
+        None => Ok(newest_changes(&named).map(|part| folder.join(part.file))),
         Some(part) => Err(KitError::CutManifest { manifest, file: part.file.to_owned(), line: part.line() }),
     }
 }
 
-/// The file that changes were written to last, by the manifest.
-pub(crate) fn newest_changes(dir: &Path) -> Result<Option<PathBuf>, KitError> {
-    let folder = dir.join(FOLDER);
-    let text = read(&folder.join(format!("{NAME}.manifest")))?;
-    let named = named(&text);
-    let changes = named.iter().filter_map(|file| Part::of(file)).filter(|part| !part.is_base);
-    Ok(changes.max_by_key(|part| part.number).map(|part| folder.join(part.file)))
-}
-
-/// The text of a manifest; none has no lines.
-fn read(manifest: &Path) -> Result<String, KitError> {
-    match fs::read(manifest) {
-        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(KitError::io("read", manifest)(error)),
-    }
-}
-
 /// The files that a manifest names.
-fn named(manifest: &str) -> Vec<String> {
-    let named = |line: &'_ str| Some(line.strip_prefix("file ")?.split_whitespace().next()?.to_owned());
-    manifest.lines().filter_map(named).collect()
+fn named(manifest: &str) -> Vec<Part<'_>> {
+    let part = |line| Part::of(str::strip_prefix(line, "file ")?.split_whitespace().next()?);
+    manifest.lines().filter_map(part).collect()
+}
+
+/// The newest of those with changes.
+fn newest_changes<'a>(named: &[Part<'a>]) -> Option<Part<'a>> {
+    named.iter().filter(|part| !part.is_base).max_by_key(|part| part.number).copied()
 }
 
 /// Names of the files that are not empty.
@@ -97,11 +89,9 @@ impl<'a> Part<'a> {
 /// A file whose data would be lost: of changes, behind all that are named; of the beginning, where none is.
 /// What a server leaves behind that ends while it writes its file anew is none: a new beginning beside the
 /// one that is named, an empty file for changes, and files of before.
-fn unnamed<'a>(manifest: &str, files: impl Iterator<Item = &'a str>) -> Option<Part<'a>> {
-    let named = named(manifest);
-    let named = || named.iter().filter_map(|file| Part::of(file));
-    let has_base = named().any(|part| part.is_base);
-    let newest = named().filter(|part| !part.is_base).map(|part| part.number).max();
+fn unnamed<'a>(named: &[Part<'_>], files: impl Iterator<Item = &'a str>) -> Option<Part<'a>> {
+    let has_base = named.iter().any(|part| part.is_base);
+    let newest = newest_changes(named).map(|part| part.number);
     files.filter_map(Part::of).find(|part| match part.is_base {
         true => !has_base,
         false => newest.is_none_or(|newest| part.number > newest),
@@ -131,7 +121,7 @@ mod tests {
             (&whole,   &["appendonly.aof.5.incr.aof", both[0], both[1]],            Some("file appendonly.aof.5.incr.aof seq 5 type i")),
         ];
         for (manifest, files, want) in cases {
-            let found = unnamed(manifest, files.iter().copied()).map(Part::line);
+            let found = unnamed(&named(manifest), files.iter().copied()).map(Part::line);
             assert_eq!(found.as_deref(), want, "{manifest:?} {files:?}");
         }
     }

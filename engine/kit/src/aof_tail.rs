@@ -11,27 +11,25 @@ use std::{
     path::Path,
 };
 
-use crate::{KitError, aof_manifest::newest_changes, log_file::open_log, redis_dir::log_path};
+use crate::{KitError, log_file::open_log};
 
 /// Read at a time, from the end.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Cuts zeros off the end of the newest file of changes in a server's folder, where a power cut has left some,
-/// and says so in the server's log. A record ends with CR LF: zeros at the end are those of one that is
-/// cut anyway.
-pub(crate) fn cut_zeros_of_changes(dir: &Path) -> Result<(), KitError> {
-    let Some(changes) = newest_changes(dir)? else { return Ok(()) };
-    let cut = match cut_zeros(&changes) {
+/// Cuts zeros off the end of the newest file of changes, where a power cut has left some, and says so in the
+/// server's log. A record ends with CR LF: zeros at the end are those of one that is cut anyway.
+pub(crate) fn cut_zeros_of_changes(changes: &Path, log: &Path) -> Result<(), KitError> {
+    let cut = match cut_zeros(changes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        cut => cut.map_err(KitError::io("mend", &changes))?,
+        cut => cut.map_err(KitError::io("mend", changes))?,
     };
     if cut > 0 {
-        let (log, changes) = (log_path(dir), changes.display());
-        open_log(&log)
+        let changes = changes.display();
+        open_log(log)
             .and_then(|mut log| {
                 writeln!(log, "{cut} zeros at the end of {changes} are cut off: a power cut left them")
             })
-            .map_err(KitError::io("write", &log))?;
+            .map_err(KitError::io("write", log))?;
     }
     Ok(())
 }

@@ -79,8 +79,9 @@ impl RedisServer {
         let dir = options.dir.canonicalize().map_err(KitError::io("resolve", &options.dir))?;
         let lock = lock(&dir)?;
         let options = RedisOptions { dir, ..options };
-        check_manifest(&options.dir)?;
-        cut_zeros_of_changes(&options.dir)?;
+        if let Some(changes) = check_manifest(&options.dir)? {
+            cut_zeros_of_changes(&changes, &log_path(&options.dir))?;
+        }
         let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
         loop {
             ports_left -= 1;

@@ -1,6 +1,6 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use syncline_rpc::{Cause, EngineFault};
 use syncline_scheduler::{
@@ -11,6 +11,7 @@ use syncline_scheduler::{
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd, fault},
+    job_list::{due, until_gone},
     last_commit::LastCommit,
     message::submitted,
 };
@@ -143,15 +144,14 @@ impl DecisionLoop {
     /// Forgets damaged jobs that were over, and whose keys have expired.
     pub(super) async fn forget_expired_damaged(&mut self) -> Result<(), LoopEnd> {
         let now = Instant::now();
-        let due: Vec<JobId> =
-            self.damaged_until.iter().filter(|(_, at)| **at <= now).map(|(job, _)| job.clone()).collect();
+        let due = due(&self.damaged_until, now);
         if due.is_empty() {
             return Ok(());
         }
         let Ok(expiries) = self.store.expiries(&due).await else { return Ok(()) };
         for (id, expiry) in due.iter().zip(expiries) {
             if let Expiry::InMs(left_ms) = expiry {
-                self.damaged_until.insert(id.clone(), now + Duration::from_millis(left_ms + 1));
+                self.damaged_until.insert(id.clone(), now + until_gone(left_ms));
                 continue;
             }
             self.damaged_until.remove(id);

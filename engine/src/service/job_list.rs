@@ -1,6 +1,9 @@
 //! The jobs that this engine knows: listed in Redis, shown to be there, forgotten when their time is over.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use syncline_scheduler::{core::Commit, ids::JobId};
@@ -159,8 +162,7 @@ impl DecisionLoop {
     /// on its word alone.
     pub(super) async fn forget_expired(&mut self) -> Result<(), LoopEnd> {
         let now = Instant::now();
-        let due: Vec<JobId> =
-            self.forget_at.iter().filter(|(_, at)| **at <= now).map(|(job, _)| job.clone()).collect();
+        let due = due(&self.forget_at, now);
         if due.is_empty() {
             return Ok(());
         }
@@ -184,7 +186,7 @@ impl DecisionLoop {
                     self.forget_job(job).await?;
                     continue;
                 }
-                Expiry::InMs(left_ms) => Duration::from_millis(left_ms + 1),
+                Expiry::InMs(left_ms) => until_gone(left_ms),
                 Expiry::Never => KEPT_PAUSE,
             };
             self.forget_at.insert(job.clone(), now + left);
@@ -193,9 +195,19 @@ impl DecisionLoop {
     }
 }
 
+/// Jobs of which it is time to look whether they have expired.
+pub(super) fn due(at: &BTreeMap<JobId, Instant>, now: Instant) -> Vec<JobId> {
+    at.iter().filter(|(_, at)| **at <= now).map(|(job, _)| job.clone()).collect()
+}
+
+/// How long it takes until keys that expire in so many ms have.
+pub(super) fn until_gone(left_ms: u64) -> Duration {
+    Duration::from_millis(left_ms + 1)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, VecDeque};
+    use std::collections::VecDeque;
 
     use syncline_kit::{RedisOptions, RedisServer};
     use syncline_rpc::{Cause, ReplicaRole, ShardHello, ShardResponse};

@@ -1,11 +1,7 @@
 //! Taking over: every job is read from Redis, and what may not have been carried out is asked again. A job
 //! that cannot be read is parked; the others go on.
 
-use std::{
-    collections::BTreeMap,
-    slice,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, slice, time::Instant};
 
 use futures::future::join_all;
 use syncline_rpc::Cause;
@@ -17,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::{
     clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, expiry_clock::ExpiryClock,
-    last_commit::LastCommit, lead::Lead, load_progress::LoadProgress,
+    job_list::until_gone, last_commit::LastCommit, lead::Lead, load_progress::LoadProgress,
 };
 use crate::store::{Claimed, Expiry, RedisStore, StoreError};
 
@@ -228,8 +224,7 @@ impl DecisionLoop {
                     self.store.keep(&id).await?;
                 } else if let [Expiry::InMs(left_ms)] = self.store.expiries(slice::from_ref(&id)).await?[..] {
                     // It was over before.
-                    self.damaged_until
-                        .insert(id.clone(), Instant::now() + Duration::from_millis(left_ms + 1));
+                    self.damaged_until.insert(id.clone(), Instant::now() + until_gone(left_ms));
                 }
                 self.lead.jobs.mark_damaged(&id, damage);
                 self.core.set_aside(id.clone());

@@ -1,7 +1,7 @@
 //! How a shard is reached: what the speed of a connection depends on.
 
 use super::Link;
-use crate::transport::Transport;
+use crate::transport::{Transport, host_of};
 
 /// The port is no part of it: a process that was started again beside the one before is as far away.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,6 @@ pub(super) struct Route {
 
 impl Route {
     pub(super) fn of(address: &str, link: &Link) -> Self {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
-        Self { host, transport: link.transport() }
+        Self { host: host_of(address).to_owned(), transport: link.transport() }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::JobShard;
-use crate::free_memory;
+use crate::{free_memory, transport::host_of};
 
 impl JobShard {
     /// Refuses a copy of so many bytes for which there is no memory. Shards of the same machine copy their
@@ -14,12 +14,9 @@ impl JobShard {
 
     /// How many shards of the job are on this machine, as far as their addresses say.
     fn shards_here(&self) -> u64 {
-        fn host(address: &str) -> &str {
-            address.rsplit_once(':').map_or(address, |(host, _)| host)
-        }
         let shards = self.shards();
-        let own = shards.get(self.index as usize).map(|address| host(address));
-        shards.iter().filter(|other| Some(host(other)) == own).count().max(1) as u64
+        let own = shards.get(self.index as usize).map(|address| host_of(address));
+        shards.iter().filter(|other| Some(host_of(other)) == own).count().max(1) as u64
     }
 }
 

@@ -38,3 +38,8 @@ pub(crate) use tcp::size_buffers;
 pub use unix::connect as connect_unix;
 pub use unix::{MAX_SOCKET_PATH_BYTES, SocketFolder, socket_folder};
 pub(crate) use unix::{SocketFile, bind as bind_unix};
+
+/// The machine that an address names, without its port.
+pub(crate) fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}

@@ -126,11 +126,15 @@ impl ClassCount {
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
     }
 
-    /// The same of labels, each of which may be there or not, in so many answers: of a single one over both
-    /// classes, as scikit-learn has it.
-    pub fn macro_mean_of_labels(labels: &[Self], answers: u64, of: fn(&Self) -> Option<f64>) -> Option<f64> {
+    /// The same of labels, each of which may be there or not: of a single one over both classes, as scikit-learn
+    /// has it. `absent` counts where that one is not.
+    pub fn macro_mean_of_labels(
+        labels: &[Self],
+        absent: impl FnOnce(&Self) -> Self,
+        of: fn(&Self) -> Option<f64>,
+    ) -> Option<f64> {
         match labels {
-            [only] => Self::macro_mean(&[only.absent(answers), *only], of),
+            [only] => Self::macro_mean(&[absent(only), *only], of),
             all => Self::macro_mean(all, of),
         }
     }
@@ -224,7 +228,7 @@ impl EvaluationSums {
         let has_come_to_nothing = self.loss.is_nan();
         let all = |of: Score| {
             let mean = match self.of_labels {
-                true => ClassCount::macro_mean_of_labels(&self.classes, self.answers, of),
+                true => ClassCount::macro_mean_of_labels(&self.classes, |only| only.absent(self.answers), of),
                 false => ClassCount::macro_mean(&self.classes, of),
             };
             mean.filter(|_| !has_come_to_nothing)

@@ -73,6 +73,11 @@ impl Outcome {
             | Self::ArgumentsLost(_) => None,
         }
     }
+
+    /// The tasks that it adds.
+    pub(crate) fn added(&self) -> &[NewTask] {
+        if let Self::Spawned(spawned) = self { &spawned.tasks } else { &[] }
+    }
 }
 
 /// Tasks that a task adds to its own graph, committed together with its end.

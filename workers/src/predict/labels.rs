@@ -102,10 +102,7 @@ impl LabelFigures {
     /// Mean of a score over all labels that were there or were given, 0 to 1, of a single label over where it
     /// is and where it is not; `None` if none was.
     pub fn macro_mean(&self, of: fn(&ClassCount) -> Option<f64>) -> Option<f64> {
-        match self.labels[..] {
-            [only] => ClassCount::macro_mean(&[self.absent, only], of),
-            ref all => ClassCount::macro_mean(all, of),
-        }
+        ClassCount::macro_mean_of_labels(&self.labels, |_| self.absent, of)
     }
 
     /// Share of all labels of all samples that were right; a score that is no number is not.

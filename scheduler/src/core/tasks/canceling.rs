@@ -85,7 +85,7 @@ impl TaskJob {
                 self.complete_task(task, ValueWithPreview { value, preview });
             }
             outcome => {
-                self.release_unused(&outcome);
+                self.release_unused(outcome.value(), outcome.added());
                 self.cancel_task(task);
             }
         }

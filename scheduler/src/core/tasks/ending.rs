@@ -17,8 +17,8 @@ use crate::{
     fault_code::FaultCode,
     ids::Incarnation,
     tasks::{
-        Failure, FailureCause, Gives, MAX_INLINE_BYTES, NewTask, OnFailure, Outcome, Preview, Spawned,
-        TaskEnd, TaskIndex, TaskState, Value,
+        Failure, FailureCause, Gives, MAX_INLINE_BYTES, OnFailure, Outcome, Preview, Spawned, TaskEnd,
+        TaskIndex, TaskState, Value,
     },
 };
 
@@ -96,7 +96,7 @@ impl TaskJob {
         }
         if self.is_task_canceling(task) {
             if !matches!(end.outcome, Outcome::Value(_) | Outcome::Skipped) {
-                self.release_unused(&end.outcome);
+                self.release_unused(end.outcome.value(), end.outcome.added());
                 return self.end_canceled(task, now_us);
             }
             self.forget_canceling(task);
@@ -376,7 +376,8 @@ impl TaskJob {
         let Spawned { classes, mut tasks, gives } = spawned;
         if gives.value().is_some() && self.is_made_again(task) {
             // It runs again for its value alone: what it adds was added when it was done for the first time.
-            self.release_blobs(tasks.drain(..).flat_map(|task| Vec::from_iter(task.blobs())));
+            self.release_unused(None, &tasks);
+            tasks.clear();
         }
         let continues = match &gives {
             Gives::Value(_) => None,
@@ -391,8 +392,7 @@ impl TaskJob {
         let records = match checked {
             Ok(records) => records,
             Err(invalid) => {
-                let given = gives.value().and_then(Value::blob).map(|blob| blob.digest);
-                self.release_blobs(given.into_iter().chain(tasks.iter().flat_map(NewTask::blobs)));
+                self.release_unused(gives.value(), &tasks);
                 let reason = format!("the tasks that it adds are refused: {invalid}");
                 let failure = Failure { cause: FailureCause::Function, code: BAD_CHILDREN, reason };
                 return self.attempt_failed(task, by, failure, now_us);

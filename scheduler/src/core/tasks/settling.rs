@@ -3,8 +3,7 @@
 use super::{graph::EdgeKind, job::TaskJob, reconstruction::is_past, values::ValueWithPreview};
 use crate::{
     core::Effect,
-    ids::ContentDigest,
-    tasks::{NewTask, Outcome, TaskEnd, TaskState, Value, Work},
+    tasks::{NewTask, TaskEnd, TaskState, Value, Work},
 };
 
 /// The end of one task, as those that follow it see it.
@@ -84,9 +83,7 @@ impl TaskJob {
             _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
             // Whoever would have taken it has ended before. The task that it continued may have kept the
             // same.
-            Value::Blob(blob) if !moves_on && !self.values.holds(blob.digest) => {
-                self.outbox.released.push(blob.digest);
-            }
+            value if !moves_on => self.release_unused(Some(&value), &[]),
             _ => {}
         }
     }
@@ -123,12 +120,14 @@ impl TaskJob {
         }
     }
 
-    /// An end does not count: nobody will ever name the large values that came with it, nor those among the
-    /// arguments of the tasks that it adds.
-    pub(super) fn release_unused(&mut self, outcome: &Outcome) {
-        let added = if let Outcome::Spawned(spawned) = outcome { &spawned.tasks[..] } else { &[] };
-        let given = outcome.value().and_then(Value::blob).map(|blob| blob.digest);
-        self.release_blobs(given.into_iter().chain(added.iter().flat_map(NewTask::blobs)));
+    /// What came with an end that does not count, or counts in part: nobody will ever name the value that was
+    /// given, where it is large, nor the large arguments of tasks that are not added. One that is kept all the
+    /// same stays.
+    pub(super) fn release_unused(&mut self, given: Option<&Value>, not_added: &[NewTask]) {
+        let given = given.and_then(Value::blob).map(|blob| blob.digest);
+        let unused = given.into_iter().chain(not_added.iter().flat_map(NewTask::blobs));
+        let unneeded = unused.filter(|digest| !self.values.holds(*digest));
+        self.outbox.released.extend(unneeded);
     }
 
     /// The same of an attempt that the worker does not have. It may have been taken before: what the tasks that
@@ -137,14 +136,8 @@ impl TaskJob {
         let slot = self.graph.slot(task);
         let may_be_given_again = !slot.state.is_final() && slot.attempts == end.attempt;
         if !may_be_given_again {
-            self.release_blobs(end.outcome.value().and_then(Value::blob).map(|blob| blob.digest));
+            self.release_unused(end.outcome.value(), &[]);
         }
-    }
-
-    /// Blobs that nobody needs, but for those that are kept all the same.
-    pub(super) fn release_blobs(&mut self, blobs: impl IntoIterator<Item = ContentDigest>) {
-        let unneeded = blobs.into_iter().filter(|digest| !self.values.holds(*digest));
-        self.outbox.released.extend(unneeded);
     }
 
     /// Nobody sends the rest of the job, and no task of it runs.

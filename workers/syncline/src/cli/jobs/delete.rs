@@ -20,11 +20,12 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         let delete = async |job: &_| {
-            // What is asked before is for the message alone: whether the job is there, the deletion says.
-            let wrote = match client.status(job).await {
-                Ok(view) if view.job.state == JobPhase::Damaged => Some("snapshot files, if it wrote any,"),
-                Ok(view) => view.job.snapshot.is_some().then_some("snapshot files that it wrote"),
-                Err(_) => None,
+            // What is asked before is for the words alone: whether the job is there, the deletion says.
+            let status = if args.jobs.json { None } else { client.status(job).await.ok() };
+            let wrote = match status.map(|view| view.job) {
+                Some(job) if job.state == JobPhase::Damaged => Some("snapshot files, if it wrote any,"),
+                Some(job) if job.snapshot.is_some() => Some("snapshot files that it wrote"),
+                _ => None,
             };
             client.delete(job).await?;
             let stays = wrote.map(|files| format!("; {files} stay where they are")).unwrap_or_default();

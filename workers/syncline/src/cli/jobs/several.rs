@@ -16,7 +16,7 @@ pub struct SeveralJobs {
     pub(super) jobs: Vec<JobId>,
     /// One JSON object on stdout; of several jobs one for each, in a line of its own
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl SeveralJobs {
